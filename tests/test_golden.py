@@ -136,7 +136,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
 }
 """Generated texts that are golden files, so that a change of theirs is a diff to read. Tables are cut short there."""
 
-LONG = {"collective/sizes", "fusion/muon"}
+LONG = {"collective/auto", "collective/sizes", "fusion/muon"}
 """Cases that take more than 5 s."""
 
 TABLE_ROWS = 24

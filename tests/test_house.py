@@ -117,6 +117,7 @@ def test_files_of_a_user_may_have_the_names_of_our_folders(installed: Path, tmp_
     assert done.stdout.startswith("True True <function apply")
 
 
+@pytest.mark.slow
 def test_the_wheel_plans_a_collective_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
     done = alone(
         installed,

@@ -103,6 +103,7 @@ def step():
 """
 
 
+@pytest.mark.slow
 def test_a_pass_has_a_part_in_jobs(treadle: Treadle, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "model.py").write_text(MODEL)

@@ -33,8 +33,8 @@ def main() -> None:
     except KeyboardInterrupt:
         _quit()
     finally:
-        if ours:
-            signal.signal(signal.SIGINT, _quit)
+        if ours:  # the result stands; what is left of the process takes up to a second
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -11,8 +11,8 @@ import typer
 
 from treadle.check.inputs import input_kinds
 from treadle.cli.completion import shipped
-from treadle.cli.options import Json, choice
-from treadle.cli.output import listed, note, print_json
+from treadle.cli.options import Json, choice, whole
+from treadle.cli.output import listed, note, print_json, printable
 from treadle.codegen.collective.msccl.runtimes import RUNTIMES, Name
 from treadle.planner.documents.scalars import many
 from treadle.planner.documents.sources import SHIPPED, locate
@@ -60,7 +60,7 @@ def command(
     ] = None,
     fifo_depth: Annotated[
         int | None,
-        typer.Option(min=1, help="Messages that a connection of MSCCL XML holds. [default: Simple 2, LL and LL128 8]"),
+        whole("Messages that a connection of MSCCL XML holds. [default: Simple 2, LL and LL128 8]", least=1),
     ] = None,
     as_json: Json = False,
     **named: str | None,
@@ -113,11 +113,11 @@ def _print(path: str, report: Report) -> None:
     from treadle.codegen.collective.msccl.rules import FATAL
 
     if report.findings:
-        typer.echo(f"{path}: rejected: {many(len(report.findings), 'finding')}")
+        typer.echo(printable(f"{path}: rejected: {many(len(report.findings), 'finding')}"))
     else:
-        typer.echo(f"{path}: {report.unverified or 'accepted'} ({report.what})")
+        typer.echo(printable(f"{path}: {report.unverified or 'accepted'} ({report.what})"))
     for line in report.findings:
-        typer.echo(f"  {line}")
+        typer.echo(printable(f"  {line}"))
     for name, found in report.judgements.items():
         if any(finding.effect in FATAL for finding in found):
             continue

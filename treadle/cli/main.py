@@ -96,8 +96,10 @@ def run(arguments: list[str], began: float | None = None) -> int:
         return _fail(_usage(error), 2)
     except TreadleError as error:
         if isinstance(error, CheckFailed):
+            from treadle.cli.output import note
+
             for finding in error.findings:
-                typer.echo(finding, err=True)
+                note(finding)
         return _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", INTERRUPTED)
@@ -129,7 +131,9 @@ def _usage(error: typer.TyperException) -> str:
 
 
 def _fail(message: str, code: int) -> int:
+    from treadle.cli.output import note
+
     if os.environ.get("TREADLE_DEBUG", "0") not in ("", "0"):
         traceback.print_exc()
-    typer.echo(f"error: {brief(' '.join(message.split()))}", err=True)
+    note(f"error: {brief(' '.join(message.split()))}")
     return code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,8 @@ FORMATS = frozenset(
 """Endings that say what is in a file."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-Nodes = Annotated[int | None, typer.Option(min=1, help="Number of nodes. [default: the profile's]")]
+LONGEST_S = 1e6
+"""The most seconds that an option takes, 11 days: more overflows the clocks of solvers and of the operating system."""
 
 
 def hardware_option(help: str) -> Any:
@@ -33,24 +35,49 @@ def size_option(name: str, help: str, *, least: int = 0) -> Any:
 
 
 def seconds(name: str, help: str) -> Any:
-    """A positive number of seconds."""
-    return typer.Option(name, metavar="SECONDS", help=help, parser=positive)
+    """A positive number of seconds, `LONGEST_S` at most."""
+    return _number(float, (name,), "SECONDS", help, lambda x: 0 < x <= LONGEST_S, f"0<x<={LONGEST_S:.0f}")
+
+
+def positive(help: str) -> Any:
+    """A finite number above 0."""
+    return _number(float, (), "NUMBER", help, lambda x: 0 < x < math.inf, "x>0")
+
+
+def share(help: str) -> Any:
+    """A number from 0 to 1."""
+    return _number(float, (), "SHARE", help, lambda x: 0 <= x <= 1, "0<=x<=1")
+
+
+def whole(help: str, *, least: int, most: int | None = None) -> Any:
+    """A whole number from `least` to `most`."""
+    span = f"x>={least}" if most is None else f"{least}<=x<={most}"
+    return _number(int, (), "N", help, lambda x: x >= least and (most is None or x <= most), span)
+
+
+def _number(
+    kind: type[float], names: tuple[str, ...], metavar: str, help: str, inside: Callable[[Any], bool], span: str
+) -> Any:
+    """A number inside a span, which the help shows. Its parser raises BadParameter for anything else."""
+
+    def parse(text: str) -> float:
+        try:
+            number = kind(text)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is not a {'whole ' if kind is int else ''}number.") from None
+        if not inside(number):
+            raise typer.BadParameter(f"{text} is not in the range {span}.")
+        return number
+
+    return typer.Option(*names, metavar=metavar, help=f"{help} [{span}]", parser=parse)
+
+
+Nodes = Annotated[int | None, whole("Number of nodes. [default: the profile's]", least=1)]
 
 
 def time_limit_option(help: str) -> Any:
     """`--time-limit`, which counts from the start of the process."""
     return seconds("--time-limit", help)
-
-
-def positive(text: str) -> float:
-    """A number above 0. Raises BadParameter for anything else."""
-    try:
-        number = float(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a number.") from None
-    if not number > 0:
-        raise typer.BadParameter(f"{text} is not in the range x>0.")
-    return number
 
 
 def choice(names: Sequence[str], name: str, help: str) -> Any:
@@ -78,7 +105,14 @@ def document_option(help: str, metavar: str = "FILE") -> Any:
 
 def folder_option(help: str) -> Any:
     """`--output`, a folder to write into."""
-    return written("-o", "--output", help=help, metavar="DIR")
+    check = _writable("--output", ())
+
+    def parse(text: str) -> str:
+        if Path(text).exists() and not Path(text).is_dir():
+            raise InputError(f"found {text!r}, which is a file, expected a folder", where="--output")
+        return check(text)
+
+    return typer.Option("-o", "--output", metavar="DIR", help=help, parser=parse)
 
 
 def written(*names: str, help: str, endings: tuple[str, ...] = (), metavar: str = "FILE") -> Any:
@@ -92,6 +126,8 @@ def written(*names: str, help: str, endings: tuple[str, ...] = (), metavar: str 
 def _writable(where: str, endings: tuple[str, ...]) -> Callable[[str], str]:
     def check(text: str) -> str:
         path = Path(text)
+        if not text:
+            raise InputError("found an empty name, expected a file or folder to write", where=where)
         if not path.parent.is_dir():
             raise InputError(f"found no folder {str(path.parent)!r} to write {path.name!r} into", where=where)
         if endings and path.suffix in FORMATS and path.suffix not in endings:

@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,14 @@ def print_json(value: Any) -> None:
 
 
 def note(message: str) -> None:
-    """A line for people that must not mix with what a program reads: stderr."""
-    typer.echo(message, err=True)
+    """A line for people that must not mix with what a program reads: stderr, if it can be written."""
+    with suppress(OSError):
+        typer.echo(printable(message), err=True)
+
+
+def printable(text: str) -> str:
+    """`text` with control characters spelled out, so that it stays one line and changes no terminal."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def listed(names: list[str]) -> str:

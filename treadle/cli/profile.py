@@ -142,11 +142,7 @@ def import_(
     ] = None,
     cost_scale: Annotated[
         float | None,
-        typer.Option(
-            metavar="FACTOR",
-            parser=positive,
-            help="For a TACCL topology: its costs are microseconds times this. [default: 1]",
-        ),
+        positive("For a TACCL topology: its costs are microseconds times this. [default: 1]"),
     ] = None,
     as_json: Json = False,
 ) -> None:

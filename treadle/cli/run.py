@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from treadle.cli.options import Json, seconds
+from treadle.cli.options import Json, seconds, whole
 from treadle.passes.interface import DEFAULT_SIZES, RunOptions
 from treadle.planner.errors import InputError
 
@@ -18,7 +18,7 @@ def command(
     backend: Annotated[
         Literal["cpu", "fibers", "cuda"], typer.Option(help="Processes, fibers of one process, or GPUs.")
     ] = "cpu",
-    world: Annotated[int | None, typer.Option(min=1, help="Processes; a collective needs its number of ranks.")] = None,
+    world: Annotated[int | None, whole("Processes; a collective needs its number of ranks.", least=1)] = None,
     sizes: Annotated[
         str | None,
         typer.Option(
@@ -28,19 +28,17 @@ def command(
     ] = None,
     dtypes: Annotated[
         str | None,
-        typer.Option(help="Collective: element types, comma between. [default: two or four, by backend]"),
+        typer.Option(metavar="TYPES", help="Collective: types, comma between. [default: two or four, by backend]"),
     ] = None,
-    ops: Annotated[str, typer.Option(help="Collective on cpu: sum, min, max, avg, comma between.")] = "sum",
-    repeats: Annotated[
-        int, typer.Option(min=1, help="Collective or fusion: timed runs; on fibers, random orders.")
-    ] = 5,
+    ops: Annotated[str, typer.Option(metavar="OPS", help="Collective on cpu: sum, min, max, avg.")] = "sum",
+    repeats: Annotated[int, whole("Collective or fusion: timed runs; on fibers, random orders.", least=1)] = 5,
     timeout: Annotated[
         float | None,
         seconds(
             "--timeout", "Give up after this time; swap plan: that of one iteration. [default: 600 for a swap plan]"
         ),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Memory or swap plan: training steps.")] = 3,
+    steps: Annotated[int, whole("Memory or swap plan: training steps.", least=1)] = 3,
     as_json: Json = False,
 ) -> None:
     """Execute the artefacts in DIR, or one MSCCL XML file, and compare them with plain PyTorch.

@@ -9,7 +9,7 @@ import typer
 
 from treadle.cli.completion import sketches as sketch_names
 from treadle.cli.lazy import new_app
-from treadle.cli.options import Json, Nodes, document_option, hardware_option, size_option, written
+from treadle.cli.options import Json, Nodes, document_option, hardware_option, size_option, whole, written
 from treadle.cli.output import (
     note,
     print_json,
@@ -91,9 +91,7 @@ def show(
         str, typer.Argument(metavar="NAME", autocompletion=sketch_names, help="A shipped name, or a file.")
     ],
     hardware: Annotated[str, hardware_option("The machine it is for: shipped name, file, or `local`.")],
-    nodes: Annotated[
-        int | None, typer.Option(min=1, help="Number of nodes. [default: the sketch's or the profile's]")
-    ] = None,
+    nodes: Annotated[int | None, whole("Number of nodes. [default: the sketch's or the profile's]", least=1)] = None,
     collective: Annotated[
         Literal["allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce"],
         typer.Option(help="Count the choices of this collective."),

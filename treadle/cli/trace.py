@@ -9,7 +9,7 @@ import typer
 from msgspec.structs import replace
 
 from treadle.cli.lazy import new_app
-from treadle.cli.options import Json, document_option, hardware_option
+from treadle.cli.options import Json, document_option, hardware_option, whole
 from treadle.cli.output import live_line, note, print_json, print_table, require_apart
 from treadle.planner.documents import store
 from treadle.planner.documents.scalars import format_bytes, format_time
@@ -128,9 +128,7 @@ def _with_cudnn(trace: Trace) -> Trace:
 def import_(
     *,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A trace of another tool.")],
-    step: Annotated[
-        int | None, typer.Option(min=0, help="Which ProfilerStep of a Kineto trace. [default: the last]")
-    ] = None,
+    step: Annotated[int | None, whole("Which ProfilerStep of a Kineto trace. [default: the last]", least=0)] = None,
     output: Annotated[str, document_option("Write the trace to this file.")],
     as_json: Json = False,
 ) -> None:
@@ -145,7 +143,7 @@ def import_(
 def show(
     *,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A trace.")],
-    top: Annotated[int, typer.Option(min=1, help="How many rows a table has.")] = 12,
+    top: Annotated[int, whole("How many rows a table has.", least=1)] = 12,
     as_json: Json = False,
 ) -> None:
     """Show operators by time, tensors by bytes, and where memory peaks."""

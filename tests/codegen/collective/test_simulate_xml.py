@@ -197,6 +197,7 @@ def test_more_bytes_never_take_less() -> None:
     assert times == sorted(times)
 
 
+@pytest.mark.slow
 def test_measured_rows_are_met() -> None:
     """29 fitted rows and 62 held-out ones on eight MI300X: the mean errors that the documentation quotes."""
     hardware = store.load(resources.locate("profiles", "mi300x"), Hardware)

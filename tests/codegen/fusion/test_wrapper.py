@@ -160,6 +160,7 @@ def whole_input(of: Any, step: int, rank: int) -> Any:
     return torch.from_numpy(values.astype(np.float32))
 
 
+@pytest.mark.slow
 def test_products_by_a_library_run_between_our_launches() -> None:
     layers, convolved = (parse(text, "programs") for text in (LIBRARY, CONVOLVED))
     texts = generate(layers, ["y", "out"]), generate(convolved, ["y"])

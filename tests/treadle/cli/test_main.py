@@ -139,18 +139,46 @@ def test_tracebacks_are_shown_only_when_asked_for(
         ),
         (
             ["run", "x", "--timeout", "nan"],
-            "error: Invalid value for '--timeout': nan is not in the range x>0 (see `treadle run --help`)\n",
+            "error: Invalid value for '--timeout': nan is not in the range 0<x<=1000000 (see `treadle run --help`)\n",
         ),
         (
             ["simulate", "x", "--size", "much"],
             "error: --size: found 'much', expected a size such as 4096, 64KiB or 8GiB\n",
         ),
+        (
+            ["plan", "swap", "-o", "x", "--time-limit", "inf"],
+            "error: Invalid value for '--time-limit': inf is not in the range 0<x<=1000000 "
+            "(see `treadle plan swap --help`)\n",
+        ),
+        (
+            ["plan", "swap", "-o", "x", "--seed", "2147483648"],
+            "error: Invalid value for '--seed': 2147483648 is not in the range 0<=x<=2147483647 "
+            "(see `treadle plan swap --help`)\n",
+        ),
+        (
+            ["run", "x", "--steps", "2.0"],
+            "error: Invalid value for '--steps': '2.0' is not a whole number (see `treadle run --help`)\n",
+        ),
+        (["plan", "job", "x", "-o", ""], "error: --output: found an empty name, expected a file or folder to write\n"),
+        (
+            ["plan", "job", "x", "-o", __file__],
+            f"error: --output: found {__file__!r}, which is a file, expected a folder\n",
+        ),
+        (["check", "a\x1b[31m\nb"], "error: a\\x1b[31m\\nb: cannot read: No such file or directory\n"),
         (["profile", "show"], "error: Missing argument 'NAME' (see `treadle profile show --help`)\n"),
     ],
 )
 def test_wrong_usage_ends_in_2_with_one_line(arguments: list[str], line: str) -> None:
     done = ended(*arguments)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+
+
+def test_an_exit_code_needs_no_stderr_to_write_to() -> None:
+    with open("/dev/full", "w") as full:
+        assert (
+            subprocess.run([sys.executable, "-m", "treadle", "check", "--bogus"], stderr=full, check=False).returncode
+            == 2
+        )
 
 
 def test_a_malformed_file_ends_in_2_with_one_line_naming_it(tmp_path: Path) -> None:

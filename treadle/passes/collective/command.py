@@ -12,7 +12,7 @@ import typer
 
 from treadle.cli.completion import methods, sketches
 from treadle.cli.limit import clock_of
-from treadle.cli.options import Json, Nodes, document_option, hardware_option, size_option, time_limit_option
+from treadle.cli.options import Json, Nodes, document_option, hardware_option, size_option, time_limit_option, whole
 from treadle.cli.output import live_line, note, print_json, print_table, require_apart, require_same
 from treadle.planner.documents import store
 from treadle.planner.documents.collective import Collective
@@ -56,15 +56,13 @@ def command(
             metavar="SIZES", help="Many sizes, 1KiB..1GiB or 4K,1M,64M: a folder of plans with a selection by size."
         ),
     ] = None,
-    root: Annotated[
-        int | None, typer.Option(min=0, help="Root of a broadcast, reduce, gather or scatter. [default: 0]")
-    ] = None,
+    root: Annotated[int | None, whole("Root of a broadcast, reduce, gather or scatter. [default: 0]", least=0)] = None,
     pattern: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="For alltoallv, sendrecv and custom: which rank sends what to which."),
     ] = None,
     instances: Annotated[
-        int | None, typer.Option(min=1, max=64, help="Copies of every threadblock. [default: by simulated time]")
+        int | None, whole("Copies of every threadblock. [default: by simulated time]", least=1, most=64)
     ] = None,
     protocol: Annotated[
         Literal["auto", "Simple", "LL", "LL128"],

@@ -11,7 +11,7 @@ import typer
 
 from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of
-from treadle.cli.options import Json, Nodes, document_option, hardware_option, time_limit_option
+from treadle.cli.options import Json, Nodes, document_option, hardware_option, time_limit_option, whole
 from treadle.cli.output import live_line, note, print_json, print_table, require_apart
 from treadle.planner.documents.scalars import many
 
@@ -52,9 +52,9 @@ def command(
         typer.Option(metavar="NAME=SIZES", help="Sizes of the tensors that make one dimension: N=1500,1024,10."),
     ] = None,
     ranks: Annotated[
-        int | None, typer.Option(min=1, help="Ranks of one group. [default: all devices, or those of a node]")
+        int | None, whole("Ranks of one group. [default: all devices, or those of a node]", least=1)
     ] = None,
-    groups: Annotated[int | None, typer.Option(min=1, help="Groups of a pipeline. [default: the nodes]")] = None,
+    groups: Annotated[int | None, whole("Groups of a pipeline. [default: the nodes]", least=1)] = None,
     sweep: Annotated[
         str | None,
         typer.Option(metavar="NAME=FROM..TO", help="Plan for many extents, N=1K..1G or N=1K,1M; -o is then a folder."),

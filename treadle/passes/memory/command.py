@@ -13,7 +13,7 @@ import typer
 
 from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of
-from treadle.cli.options import Json, choice, document_option, hardware_option, size_option, time_limit_option
+from treadle.cli.options import Json, choice, document_option, hardware_option, share, size_option, time_limit_option
 from treadle.cli.output import live_line, note, print_json, require_apart
 from treadle.planner.documents.scalars import many
 
@@ -91,7 +91,7 @@ def command(
     reserve: Annotated[
         int | None, size_option("--reserve", "Part of the budget that stays free: fragmentation, optimizer state.")
     ] = None,
-    gap: Annotated[float, typer.Option(min=0, max=1, help="Stop this near the optimum.")] = 0.01,
+    gap: Annotated[float, share("Stop this near the optimum.")] = 0.01,
     time_limit: Annotated[
         float,
         time_limit_option(

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of
-from treadle.cli.options import Json, document_option, hardware_option, size_option, time_limit_option
+from treadle.cli.options import Json, document_option, hardware_option, size_option, time_limit_option, whole
 from treadle.cli.output import live_line, note, print_json, require_apart
 from treadle.planner.documents.scalars import format_bytes, format_time, many
 
@@ -62,10 +62,10 @@ def command(
         bool, typer.Option("--as-published", help="The genetic search of SwapAdvisor's paper, and nothing else.")
     ] = False,
     population: Annotated[
-        int | None, typer.Option(min=2, help="Individuals. [default: 64, or 144 with --as-published]")
+        int | None, whole("Individuals. [default: 64, or 144 with --as-published]", least=2, most=100_000)
     ] = None,
-    generations: Annotated[int, typer.Option(min=0, help="The most generations.")] = 1000,
-    patience: Annotated[int, typer.Option(min=1, help="Generations without improvement that end the search.")] = 100,
+    generations: Annotated[int, whole("The most generations.", least=0)] = 1000,
+    patience: Annotated[int, whole("Generations without improvement that end the search.", least=1)] = 100,
     with_recompute: Annotated[
         bool,
         typer.Option(
@@ -79,10 +79,8 @@ def command(
             "--same-bits", help="With --with-recompute: only implementations with the same bits as the model's own."
         ),
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Where random numbers begin.")] = 0,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; the plan is the same. [default: one per core]")
-    ] = None,
+    seed: Annotated[int, whole("Where random numbers begin.", least=0, most=2**31 - 1)] = 0,
+    workers: Annotated[int | None, whole("Processes; the plan is the same. [default: one per core]", least=1)] = None,
     executor: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="dask://HOST:PORT or dask://local; the plan is the same.")
     ] = None,

@@ -77,4 +77,4 @@ def test_a_price_that_loses_time_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_checker_knows_the_algorithms_that_are_priced() -> None:
-    assert (get_args(Algorithm), CHANNELS) == (check_stages.ALGORITHMS, check_stages.CHANNELS)
+    assert (get_args(Algorithm), CHANNELS) == (check_stages.ALGORITHMS, check_stages.MOST_CHANNELS)

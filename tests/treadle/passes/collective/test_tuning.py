@@ -169,6 +169,7 @@ def test_a_sweep_chooses_by_the_price_of_one_size(monkeypatch):
     assert any(finding.startswith("16 MiB: ") for finding in against_times(swapped, plans, made_from))
 
 
+@pytest.mark.slow
 def test_ranges_switch_where_the_next_program_gets_ahead(monkeypatch):
     sizes = (2**10, 2**22, 2**28)
     plans, selection, hardware, _ = swept("mesh4", sizes, ("all-pairs",), monkeypatch)

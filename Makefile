@@ -33,7 +33,7 @@ check: $(STAMP) ## lint, types and quick tests of one pass, as in make check ROO
 	$(BIN)/mypy $(PACKAGES)
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow' $(TESTS)
 
-test: $(STAMP) ## run the quick tests (under 10 minutes on 2 cores)
+test: $(STAMP) ## run the quick tests (under 8 minutes on 2 cores)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow' --durations=10 --durations-min=5
 
 test-slow: $(STAMP) ## run the tests that take more than 5 s: whole tours, full-size models, real processes

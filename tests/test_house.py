@@ -423,6 +423,23 @@ def test_every_pass_is_entered_by_a_function_of_one_signature(name: str) -> None
     assert {p.default for p in found.values() if p.name not in ("problem", "options")} == {None}
 
 
+@pytest.mark.parametrize("name", ROOMS)
+def test_what_runs_the_plans_of_a_pass_imports_no_other_pass(name: str) -> None:
+    others = re.compile(rf"treadle\.(?:runtime|passes|planner\.passes|codegen)\.({'|'.join({*ROOMS} - {name})})\b")
+    for path in sorted((ROOT / "treadle" / "runtime" / name).rglob("*.py")):
+        found = [each for each in imported(path) if others.match(each)]
+        assert not found, f"{path.relative_to(ROOT)} imports {found[0]}"
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that a file imports, and the names that it imports from it as `module.name`."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+
+
 def test_jobs_and_reports_name_no_pass() -> None:
     """They go over the list of passes; `treadle plan job` and the report page take a new one as it is."""
     named = re.compile(rf"\b({'|'.join(ROOMS)})\b", re.IGNORECASE)

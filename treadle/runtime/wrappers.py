@@ -7,6 +7,7 @@ work go around the planned module.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +19,7 @@ from treadle.planner.errors import InputError
 class _Wrapper(NamedTuple):
     package: str
     name: str
-    """Of the class, or of one that it inherits from."""
+    """The class, or one that it inherits from."""
     what: str
     advice: str
 
@@ -71,8 +72,8 @@ def require_unwrapped(model: nn.Module, where: str) -> None:
 def require_uncast(module: nn.Module, dtypes: set[str], where: str) -> None:
     """Raises InputError if `fully_shard` around `module` casts its parameters to a dtype that is none of `dtypes`,
     those of the plan."""
-    state: Any = module._get_fsdp_state() if hasattr(module, "_get_fsdp_state") else None
-    cast: torch.dtype | None = getattr(getattr(state, "_mp_policy", None), "param_dtype", None)
+    state_of: Callable[[], Any] = getattr(module, "_get_fsdp_state", lambda: None)
+    cast: torch.dtype | None = getattr(getattr(state_of(), "_mp_policy", None), "param_dtype", None)
     if cast is not None and (word := str(cast).removeprefix("torch.")) not in dtypes:
         text = f"found MixedPrecisionPolicy(param_dtype={cast}) in fully_shard, expected parameters of the plan's"
         advice = f"leave it out, capture with --autocast {word} and call under torch.autocast"

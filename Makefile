@@ -8,7 +8,7 @@ STAMP := .venv/.installed
 FOLDERS := $(if $(ROOM),$(wildcard planner/passes/$(ROOM) codegen/$(ROOM) treadle/passes/$(ROOM) treadle/runtime/$(ROOM)))
 PACKAGES := $(patsubst treadle/treadle/%,treadle/%,$(addprefix treadle/,$(FOLDERS)))
 TESTS := $(wildcard $(addprefix tests/,$(FOLDERS)))
-.PHONY: help install demo check test test-slow golden lint format bench bench-collective bench-memory bench-swap bench-fusion wheel schemas clean
+.PHONY: help install demo check test test-slow golden lint format bench bench-collective bench-memory bench-swap bench-fusion wheel docs schemas clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -69,6 +69,9 @@ bench-fusion: $(STAMP) ## fused schedules: published figures, planning, every re
 
 wheel: $(STAMP) ## build dist/*.whl
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
+
+docs: $(STAMP) ## rewrite what README and docs quote with what their commands print; about 10 minutes
+	$(BIN)/python -m tests.quotes
 
 schemas: $(STAMP) ## rewrite docs/schemas from the document types
 	$(BIN)/python -m treadle.planner.documents.schemas docs/schemas

@@ -360,13 +360,6 @@ def test_every_help_works_without_torch_and_solvers() -> None:
     assert {*SUBCOMMANDS, *(f"plan {name}" for name in PASSES)} <= set(shown)
 
 
-def test_the_readme_shows_the_help_that_the_program_prints() -> None:
-    readme = (ROOT / "README.md").read_text()
-    block = re.search(r"```\n\$ treadle --help\n(.*?)```", readme, re.DOTALL)
-    assert block, "README.md has no block that begins with `$ treadle --help`"
-    assert block[1] == ended("--help", COLUMNS="80").stdout
-
-
 def test_every_exit_code_is_documented() -> None:
     text = (ROOT / "docs" / "exit-codes.md").read_text()
     documented = set(re.findall(r"^\| (\d+) \|", text, re.MULTILINE))

@@ -94,6 +94,8 @@ def build_step(function: Callable[[], Any], where: str) -> ModelStep:
     """
     from torch import Tensor, nn
 
+    from treadle.runtime.wrappers import require_unwrapped
+
     try:
         returned = function()
     except TreadleError:
@@ -107,8 +109,6 @@ def build_step(function: Callable[[], Any], where: str) -> ModelStep:
     model, inputs, loss = returned if len(returned) == 3 else (*returned, None)
     if not isinstance(model, nn.Module):
         fault = f"the first value it returned is a {_kind(model)}, expected a torch.nn.Module"
-    elif type(model).__name__ == "OptimizedModule":
-        fault = "the model it returned went through torch.compile, expected the model itself"
     elif not isinstance(inputs, tuple | list):
         fault = f"the inputs it returned are a {_kind(inputs)}, expected a tuple of tensors"
     elif odd := [(place, value) for place, value in enumerate(inputs) if not isinstance(value, Tensor)]:
@@ -116,6 +116,7 @@ def build_step(function: Callable[[], Any], where: str) -> ModelStep:
     elif loss is not None and not callable(loss):
         fault = f"the loss it returned is a {_kind(loss)}, expected a callable or None"
     else:
+        require_unwrapped(model, where)
         return ModelStep(model, tuple(inputs), loss)
     raise InputError(fault, where=where)
 

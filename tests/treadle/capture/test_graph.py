@@ -351,7 +351,7 @@ BAD = {
     "nothing to train": (lambda: (nn.ReLU(), (torch.randn(2),)), "capture it with --infer"),
     "detached": (lambda: (nn.Linear(2, 2), (torch.randn(3, 2),), lambda m, x: m(x).detach().mean()), "by gradient"),
     "tensor from elsewhere": (weighted_loss, "make it a buffer of the model"),
-    "compiled": (lambda: (torch.compile(nn.Linear(2, 2)), (torch.randn(3, 2),)), "went through torch.compile"),
+    "compiled": (lambda: (torch.compile(nn.Linear(2, 2)), (torch.randn(3, 2),)), "the model under torch.compile"),
     "sparse gradient": (
         lambda: (nn.Embedding(9, 4, sparse=True), (torch.tensor([1, 2]),), mean_of),
         "expected dense ones only",

@@ -32,6 +32,7 @@ from treadle.runtime.inverting import require_invertible
 from treadle.runtime.memory.step import PlannedStep, load_step
 from treadle.runtime.memory.versions import UnchangedInputs, UnchangedNames, changed, version
 from treadle.runtime.sources import plan_and_trace
+from treadle.runtime.wrappers import require_uncast, require_unwrapped
 
 CALLER = "treadle.apply"
 
@@ -59,6 +60,7 @@ def apply(
             f"found a model of type {type(model).__name__}, expected a torch.nn.Module",
             where=str(plan) if isinstance(plan, str | Path) else CALLER,
         )
+    require_unwrapped(model, CALLER)
     document, known = plan_and_trace(plan, trace, CALLER, MemoryDecisions)
     text = generate(document, known)[FILE_NAME]
     planned = PlannedModule(model, load_step(text, known.name))
@@ -109,6 +111,7 @@ class PlannedModule(ActivationWrapper):
         return parameters, buffers
 
     def forward(self, *inputs: Tensor) -> Any:
+        require_uncast(self, {dtype for dtype, _ in self.step.parameters.values()}, self.step.name)
         parameters, buffers = self.leaves()
         require_covered(self.step, self.model, parameters, inputs)
         flight = _Flight(self.step, parameters, buffers, list(inputs))

@@ -29,6 +29,7 @@ from treadle.runtime.swap.cuda import Streams
 from treadle.runtime.swap.places import places_of
 from treadle.runtime.swap.step import SwapStep, load_swap_step
 from treadle.runtime.swap.work import POISON, StepMemory
+from treadle.runtime.wrappers import require_unwrapped
 
 
 def swapped(
@@ -50,6 +51,7 @@ def swapped(
         raise InputError(
             f"found a model of type {type(model).__name__}, expected a torch.nn.Module", where="treadle.swapped"
         )
+    require_unwrapped(model, "treadle.swapped")
     folder = Path(plan) if isinstance(plan, str | Path) and Path(plan).is_dir() else None
     text = folder_text(folder) if folder is not None else _generated(plan, trace)
     chosen = backend or ("cuda" if torch.cuda.is_available() else "cpu")

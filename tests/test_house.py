@@ -235,7 +235,7 @@ def test_names_that_a_page_imports_exist(page: Path) -> None:
             for name in names.split(", ") if ".toy" not in module else ():
                 found = resolved(f"{module}.{name}")
                 assert not isinstance(found, type) or name in classes, f"docs/glossary.md lacks {name}"
-    for name in re.findall(r"`(treadle(?:\.[a-z_]\w+)+)", text):
+    for name in re.findall(r"`(treadle(?:\.[a-z_]\w+)+)\b(?![-/])", text):  # `treadle.check/1` is a schema
         resolved(name)
     for name, module in re.findall(r"^\| `(\w+)` \| `(treadle[\w.]+)` \|", text, re.MULTILINE):
         resolved(f"{module}.{name}")

@@ -11,8 +11,9 @@ import typer
 
 from treadle.check.inputs import input_kinds
 from treadle.cli.completion import shipped
+from treadle.cli.json_output import print_json
 from treadle.cli.options import Json, choice, whole
-from treadle.cli.output import listed, note, print_json, printable
+from treadle.cli.output import listed, note, printable
 from treadle.codegen.collective.msccl.runtimes import RUNTIMES, Name
 from treadle.planner.documents.scalars import many
 from treadle.planner.documents.sources import SHIPPED, locate
@@ -102,7 +103,7 @@ def command(
         if not as_json:
             _print(path, report)
     if as_json:
-        print_json(rows)
+        print_json("check", {"files": rows})
     rejected = [row["file"] for row in rows if row["verdict"] == "rejected"]
     if rejected:
         note(f"error: rejected {len(rejected)} of {many(len(rows), 'file')}: {listed(rejected)}")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from treadle.cli.json_output import print_json
 from treadle.cli.options import Json, choice, folder_option
-from treadle.cli.output import note, print_json, require_apart
+from treadle.cli.output import note, require_apart
 from treadle.codegen.collective.msccl.runtimes import Name
 from treadle.codegen.targets import target_names
 from treadle.planner.documents.scalars import many
@@ -138,7 +139,7 @@ def command(
                 note(line)
         rows.append({"plan": path, "folder": str(folder), "target": manifest.target, "files": dict(manifest.files)})
     if as_json:
-        print_json(rows)
+        print_json("generate", {"folders": rows})
         return
     for row in rows:
         typer.echo(f"wrote {_listed(row['files'])} to {row['folder']}")

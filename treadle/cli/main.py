@@ -12,6 +12,7 @@ import typer
 from typer.main import get_command
 
 from treadle.__main__ import INTERRUPTED
+from treadle.cli.json_output import one_document, print_error
 from treadle.cli.lazy import LazyGroup, new_app
 from treadle.cli.limit import since
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError, TreadleError, brief
@@ -84,7 +85,11 @@ def main(began: float | None = None) -> None:
 def run(arguments: list[str], began: float | None = None) -> int:
     """Run one command line and return its exit code (docs/exit-codes.md); errors are one line on stderr. Time limits
     count from `began` on time.monotonic's clock, from now where that is absent."""
-    began = time.monotonic() if began is None else began
+    with one_document(arguments):
+        return _run(arguments, time.monotonic() if began is None else began)
+
+
+def _run(arguments: list[str], began: float) -> int:
     try:
         with since(began), cli.make_context("treadle", list(arguments)) as context:
             result = cli.invoke(context)
@@ -93,16 +98,11 @@ def run(arguments: list[str], began: float | None = None) -> int:
     except typer.Exit as stop:
         return stop.exit_code
     except typer.TyperException as error:
-        return _fail(_usage(error), 2)
+        return _fail(_usage(error), 2, error)
     except TreadleError as error:
-        if isinstance(error, CheckFailed):
-            from treadle.cli.output import note
-
-            for finding in error.findings:
-                note(finding)
-        return _fail(str(error), error.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted", INTERRUPTED)
+        return _fail(str(error), error.exit_code, error)
+    except (KeyboardInterrupt, typer.Abort) as error:
+        return _fail("interrupted", INTERRUPTED, error)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -112,13 +112,15 @@ def run(arguments: list[str], began: float | None = None) -> int:
         raise
     except OSError as error:
         place = f"{error.filename}: " if error.filename is not None else ""
-        return _fail(f"{place}{error.strerror or error}", InputError.exit_code)
+        return _fail(f"{place}{error.strerror or error}", InputError.exit_code, error)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and (extra := EXTRAS.get(str(error.name).partition(".")[0])):
             install = f"install it: pip install 'treadle[{extra}]'"
-            return _fail(f"this needs {error.name}, which is not installed; {install}", MissingBackendError.exit_code)
+            lacking = f"this needs {error.name}, which is not installed; {install}"
+            return _fail(lacking, MissingBackendError.exit_code, error)
         name = type(error).__name__
-        return _fail(f"internal error: {name}: {error}; run again with TREADLE_DEBUG=1 and report it", INTERNAL_ERROR)
+        reason = f"internal error: {name}: {error}; run again with TREADLE_DEBUG=1 and report it"
+        return _fail(reason, INTERNAL_ERROR, error)
 
 
 def _usage(error: typer.TyperException) -> str:
@@ -130,10 +132,16 @@ def _usage(error: typer.TyperException) -> str:
     return message + (f" (see `{context.command_path} --help`)" if context else "")
 
 
-def _fail(message: str, code: int) -> int:
+def _fail(message: str, code: int, error: BaseException) -> int:
+    """Print `error` on stderr, its findings first, and as JSON where that was asked for."""
     from treadle.cli.output import note
 
     if os.environ.get("TREADLE_DEBUG", "0") not in ("", "0"):
         traceback.print_exc()
-    note(f"error: {brief(' '.join(message.split()))}")
+    line = brief(" ".join(message.split()))
+    if isinstance(error, CheckFailed):
+        for finding in error.findings:
+            note(finding)
+    print_error(line, code, error)
+    note(f"error: {line}")
     return code

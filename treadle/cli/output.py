@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -15,14 +14,10 @@ from typing import Any
 
 import typer
 
+from treadle.cli.json_output import print_json
 from treadle.planner.documents.files import read_text
 from treadle.planner.documents.scalars import many
 from treadle.planner.errors import CheckFailed, InputError
-
-
-def print_json(value: Any) -> None:
-    """One JSON document on stdout, keys sorted."""
-    typer.echo(json.dumps(value, sort_keys=True, indent=1))
 
 
 def note(message: str) -> None:
@@ -149,10 +144,10 @@ def print_rich(what: object) -> None:
     typer.echo("\n".join(line.rstrip() for line in text.get().splitlines()))
 
 
-def print_run(folder: Path, result: dict[str, Any], lines: Sequence[str], as_json: bool) -> None:
-    """Print `lines`, or `result` as JSON. Raises CheckFailed for the findings in it."""
+def print_run(schema: str, folder: Path, result: dict[str, Any], lines: Sequence[str], as_json: bool) -> None:
+    """Print `lines`, or `result` as JSON of that `schema`. Raises CheckFailed for the findings in it."""
     if as_json:
-        print_json(result)
+        print_json(schema, result)
     else:
         typer.echo("\n".join(lines))
     if findings := result["findings"]:

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from treadle.cli.json_output import print_json
 from treadle.cli.limit import clock_of
 from treadle.cli.options import Json, folder_option, time_limit_option
-from treadle.cli.output import note, print_json
+from treadle.cli.output import note
 
 
 def command(
@@ -45,7 +46,7 @@ def command(
     summary = outcome(planned, results)
     write_text(out / "report.html", render(job_page(planned, summary)))
     if as_json:
-        print_json(summary.as_json())
+        print_json("plan-job", summary.as_json())
     else:
         for label, value, _ in summary.verdicts:
             typer.echo(f"{label}: {value}")

@@ -14,11 +14,11 @@ import msgspec
 import typer
 
 from treadle.cli.completion import profiles as profile_names
+from treadle.cli.json_output import print_json
 from treadle.cli.lazy import new_app
 from treadle.cli.options import Json, Nodes, document_option, positive, size_option, written
 from treadle.cli.output import (
     note,
-    print_json,
     print_rich,
     print_table,
     ranges,
@@ -48,7 +48,7 @@ def list_(*, as_json: Json = False) -> None:
     """List the profiles that ship with treadle."""
     profiles = [load_hardware(name) for name in resources.names("profiles")]
     if as_json:
-        print_json([_summary(profile) for profile in profiles])
+        print_json("profile-list", {"profiles": [_summary(profile) for profile in profiles]})
         return
     rows = [
         (each.name, each.nodes, _devices(each), _fabric(each), each.network.kind if each.network else "none")
@@ -81,7 +81,7 @@ def show(
         store.write_text(svg, topology_svg(hardware))
         note(f"wrote {svg}")
     if as_json:
-        typer.echo(store.dumps(hardware), nl=False)
+        print_json("profile-show", {"hardware": json.loads(store.dumps(hardware))})
     elif svg is None:
         _show(hardware)
 
@@ -114,7 +114,7 @@ def measure(
         note(f"wrote {output}")
     if as_json:
         fits = {name: msgspec.to_builtins(fit) for name, fit in result.fits.items()}
-        print_json({"hardware": json.loads(store.dumps(result.hardware)), "fits": fits})
+        print_json("profile-measure", {"hardware": json.loads(store.dumps(result.hardware)), "fits": fits})
         return
     _show(result.hardware)
     _show_fits(result.fits)
@@ -157,7 +157,7 @@ def import_(
         hardware = with_costs(hardware, costs)
     store.save(hardware, output)
     if as_json:
-        print_json(_summary(hardware))
+        print_json("profile-import", _summary(hardware))
         return
     nodes = f"{many(hardware.nodes, 'node')} of " if hardware.nodes > 1 else ""
     note(f"wrote {output}: {nodes}{_devices(hardware)}, {_fabric(hardware)}, {many(len(hardware.nics), 'NIC')}")

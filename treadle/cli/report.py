@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from treadle.cli.json_output import print_json
 from treadle.cli.options import Json, Nodes, hardware_option, written
-from treadle.cli.output import note, print_json, require_apart
+from treadle.cli.output import note, require_apart
 from treadle.planner.documents.scalars import many
 
 
@@ -87,6 +88,6 @@ def command(
         write_text(output, render(Page(title="treadle report", subtitle=", ".join(names.values()), sections=sections)))
     if as_json:
         facts = {name: msgspec.to_builtins(plan.certificate) for name, plan in loaded.items()}
-        print_json({"report": output, "certificates": facts})
+        print_json("report", {"report": output, "certificates": facts})
     else:
         typer.echo(f"wrote {output}")

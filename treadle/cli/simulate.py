@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from treadle.cli.json_output import print_json
 from treadle.cli.options import Json, Nodes, hardware_option, size_option, written
-from treadle.cli.output import print_json, require_apart
+from treadle.cli.output import require_apart
 from treadle.planner.documents.scalars import many
 
 
@@ -71,7 +72,7 @@ def _plan(file: str, perfetto: str | None, as_json: bool) -> None:
     if as_json:
         busy = {name: time / 1000 for name, time in timeline.busy_ns().items()}
         shared = {"planned_us": plan.prediction.time_us, "tasks": len(timeline.tasks), "busy_us": busy}
-        print_json({**shared, **said.facts})
+        print_json("simulate-plan", {**shared, **said.facts})
         return
     typer.echo(f"{file}: {said.headline}")
     for line in said.lines:
@@ -108,6 +109,7 @@ def _xml(
     fitted = profile.transport is not None
     if as_json:
         print_json(
+            "simulate-xml",
             {
                 "time_us": round(timing.time_us, 3),
                 "size_bytes": size,
@@ -119,7 +121,7 @@ def _xml(
                 "busy": {name: round(share, 4) for name, share in timing.busy.items()},
                 "busiest_threadblock": round(timing.threadblock, 4),
                 "transport_of_this_machine": fitted,
-            }
+            },
         )
         return
     typer.echo(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from treadle.cli.completion import sketches as sketch_names
+from treadle.cli.json_output import print_json
 from treadle.cli.lazy import new_app
 from treadle.cli.options import Json, Nodes, document_option, hardware_option, size_option, whole, written
 from treadle.cli.output import (
     note,
-    print_json,
     print_rich,
     print_table,
     ranges,
@@ -46,7 +46,7 @@ def list_(*, as_json: Json = False) -> None:
     """List the sketches that ship with treadle."""
     sketches = [load_named(Sketch, name) for name in resources.names("sketches")]
     if as_json:
-        print_json([_summary(sketch) for sketch in sketches])
+        print_json("sketch-list", {"sketches": [_summary(sketch) for sketch in sketches]})
         return
     rows = [["any" if cell is None else cell for cell in _summary(sketch).values()] for sketch in sketches]
     print_table("", ("name", "nodes", "inside a node", "between nodes", "pieces", "size"), rows)
@@ -77,7 +77,7 @@ def new(
     store.loads(text, output, Sketch)
     store.write_text(output, text)
     if as_json:
-        print_json({"output": output, "reasons": made.reasons, "sketch": made.sketch.name})
+        print_json("sketch-new", {"output": output, "reasons": made.reasons, "sketch": made.sketch.name})
         return
     for field, reason in made.reasons.items():
         typer.echo(f"{field}: {reason}" if field else reason)
@@ -132,7 +132,7 @@ def show(
     else:
         facts["symmetry"]["choices"] = _choices(collective, profile, sketch, problem.input_bytes)
     if as_json:
-        print_json(facts)
+        print_json("sketch-show", facts)
     else:
         _print_facts(sketch, profile, facts)
 

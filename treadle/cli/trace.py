@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from msgspec.structs import replace
 
+from treadle.cli.json_output import print_json
 from treadle.cli.lazy import new_app
 from treadle.cli.options import Json, document_option, hardware_option, whole
-from treadle.cli.output import live_line, note, print_json, print_table, require_apart
+from treadle.cli.output import live_line, note, print_table, require_apart
 from treadle.planner.documents import store
 from treadle.planner.documents.scalars import format_bytes, format_time
 from treadle.planner.documents.trace import Trace
@@ -152,7 +153,7 @@ def show(
     trace = store.load(file, Trace)
     summary = summarize(trace, top)
     if as_json:
-        print_json(summary)
+        print_json("trace-show", summary)
     else:
         _show(summary)
 
@@ -165,7 +166,7 @@ def _save(trace: Trace, output: str, as_json: bool, verified: Verified | None = 
     if verified:
         overview["verified"] = verified.measured
     if as_json:
-        print_json(overview)
+        print_json("trace", overview)
     else:
         times = f"times {trace.costs.model}" if trace.costs.model != "absent" else "no times"
         choices = f", {overview['implementations']} other implementations" if overview["implementations"] else ""

@@ -58,7 +58,7 @@ def plans(made: Path, tmp_path: Path) -> Path:
 def test_several_plans_get_a_folder_each(plans: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [str(plans / f"{name}.plan.json") for name in ("allreduce", "allgather")]
     assert run(["generate", *files, "--target", "msccl-xml", "-o", str(plans / "out"), "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["folders"]
     assert [Path(row["folder"]).name for row in rows] == ["allreduce", "allgather"]
     assert run(["check", *(row["folder"] for row in rows)]) == 0
 
@@ -94,7 +94,7 @@ def test_one_bad_file_among_good_ones(plans: Path, capsys: pytest.CaptureFixture
     assert "  gpu 0 tb 0 step 0 (line 4): " in out or "expected the sum of input chunk" in out
     assert run(["check", str(bad), str(absent), str(good), "--json"]) == 2
     captured = capsys.readouterr()
-    assert [row["verdict"] for row in json.loads(captured.out)] == ["rejected", "unreadable", "accepted"]
+    assert [row["verdict"] for row in json.loads(captured.out)["files"]] == ["rejected", "unreadable", "accepted"]
     unreadable = f"error: {absent}: cannot read: No such file or directory\n"
     assert captured.err == f"{unreadable}error: rejected 1 of 3 files: {bad}\n"
 
@@ -266,7 +266,7 @@ def test_run_prints_a_table_and_wrong_programs_do_not_run(plans: Path, capsys: p
     folder = str(plans / "allreduce")
     arguments = ["--sizes", "0,7,1000", "--dtypes", "int64", "--repeats", "1"]
     assert run(["run", folder, *arguments, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["results"]
     assert [(row["program"], row["elements"]) for row in rows] == [
         (name, size) for name in ("allreduce.xml", "allreduce_inplace.xml") for size in (0, 7, 1000)
     ]

@@ -122,7 +122,7 @@ def test_an_edited_step_without_its_trace_is_not_called_good(
     line = f"{target}: not regenerated: no trace 'step.json', name it with --trace ({target} artefacts, "
     assert capsys.readouterr().out.startswith(line)
     assert run(["check", target, "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)
+    (row,) = json.loads(capsys.readouterr().out)["files"]
     assert row["verdict"] == "unverified"
     assert run(["check", "--fresh", target]) == 1
     assert "  not regenerated: no trace 'step.json'" in capsys.readouterr().out

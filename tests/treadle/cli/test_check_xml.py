@@ -46,7 +46,7 @@ def test_conditions_are_told_for_a_file_that_is_taken(here: Path, capsys: pytest
 def test_json_has_rules_places_and_sources(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "swap.xml").write_text('<?xml version="1.0"?>\n' + GOOD)
     assert run(["check", "swap.xml", "--runtime", "executor", "--json"]) == 1
-    (row,) = json.loads(capsys.readouterr().out)
+    (row,) = json.loads(capsys.readouterr().out)["files"]
     first = row["runtimes"]["executor"][0]
     assert row["verdict"] == "rejected"
     assert (first["rule"], first["effect"], first["places"]) == ("xml-declaration", "refuses", 1)

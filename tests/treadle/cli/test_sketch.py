@@ -22,7 +22,7 @@ def test_list_names_every_shipped_sketch(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == resources.names("sketches")
     assert run(["sketch", "list", "--json"]) == 0
-    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["sketches"]}
     assert (rows["dgx2-sk-1"]["nodes"], rows["dgx2-sk-1"]["pieces"], rows["dgx2-sk-1"]["size"]) == (2, 2, "1M")
 
 

@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from treadle.cli.completion import methods, sketches
+from treadle.cli.json_output import print_json
 from treadle.cli.limit import clock_of
 from treadle.cli.options import Json, Nodes, document_option, hardware_option, size_option, time_limit_option, whole
-from treadle.cli.output import live_line, note, print_json, print_table, require_apart, require_same
+from treadle.cli.output import live_line, note, print_table, require_apart, require_same
 from treadle.planner.documents import store
 from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.hardware import Hardware
@@ -151,7 +152,7 @@ def command(
     elif plan.provenance.limit_fired:
         note("the time limit fired: this is the best plan so far")
     if as_json:
-        print_json({**_facts(plan), "output": output, "sketch": sketch_file})
+        print_json("plan-collective", {**_facts(plan), "output": output, "sketch": sketch_file})
         return
     _print_plan(plan, method)
     if sketch is None:

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from treadle.cli.output import print_json, print_table, require_good
+from treadle.cli.json_output import print_json
+from treadle.cli.output import print_table, require_good
 from treadle.passes.interface import DEFAULT_SIZES, RunOptions
 from treadle.planner.documents.quantities import parse_list, parse_number
 from treadle.planner.errors import CheckFailed, InputError
@@ -79,7 +80,7 @@ def _run(
     plan = store.load(folder / PLAN_NAME, Plan) if (folder / PLAN_NAME).is_file() else None
     rows = compare(programs, decisions, sizes=sizes, dtypes=dtypes, ops=ops, repeats=repeats, timeout=timeout)
     if as_json:
-        print_json([{**asdict(row), "good": row.good} for row in rows])
+        print_json("run-collective", {"results": [{**asdict(row), "good": row.good} for row in rows]})
     else:
         reference = plan.inputs.get("hardware") if plan is not None else None
         _print(rows, ranks, reference.file if reference is not None else None)

@@ -8,7 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from treadle.cli.output import print_json, print_table, require_good
+from treadle.cli.json_output import print_json
+from treadle.cli.output import print_table, require_good
 
 FIBER_SIZES = "0,1,1000,65537"
 MAX_SPECIALISED_STEPS = 2000
@@ -49,7 +50,7 @@ def run_native(
         devices=devices,
     )
     if as_json:
-        print_json([{**asdict(row), "good": row.good} for row in rows])
+        print_json("run-collective", {"results": [{**asdict(row), "good": row.good} for row in rows]})
     else:
         orders = f", {repeats} random order{'s' * (repeats > 1)} each" if backend == "fibers" else ""
         _print(rows, f"{ranks} ranks {where}{orders}")

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.cli.output import print_json, print_table, require_apart, require_same
+from treadle.cli.json_output import print_json
+from treadle.cli.output import print_table, require_apart, require_same
 from treadle.cli.sweep import older_plans, print_written, remove_plans
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
@@ -96,7 +97,7 @@ def plan_sizes(
         store.save(guide, folder / file)
     remove_plans(folder, older - plans.keys())
     if as_json:
-        print_json({"output": output, "selection": msgspec.to_builtins(selection)})
+        print_json("plan-collective-sizes", {"output": output, "selection": msgspec.to_builtins(selection)})
         return
     _print(selection)
     print_written([many(len(plans), "plan"), *kept, FILE_NAME], output)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from treadle.cli.json_output import print_json
 from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of
 from treadle.cli.options import Json, Nodes, document_option, hardware_option, time_limit_option, whole
-from treadle.cli.output import live_line, note, print_json, print_table, require_apart
+from treadle.cli.output import live_line, note, print_table, require_apart
 from treadle.planner.documents.scalars import many
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def _one(
     store.save(plan, output)
     note_limit(plan)
     if as_json:
-        print_json({**summary(plan), "plan": output})
+        print_json("plan-fusion", {**summary(plan), "plan": output})
         return
     describe(plan)
     typer.echo(f"wrote {output}")
@@ -202,7 +203,7 @@ def _sweep(
         rows.append({**summary(plan), "size": size, "plan": str(file)})
     changes = [{"from": each.at, "below": each.below, "above": each.above} for each in swept.crossovers]
     if as_json:
-        print_json({"sizes": rows, "changes": changes})
+        print_json("plan-fusion-sizes", {"sizes": rows, "changes": changes})
         return
     print_table(
         f"{program.name} by {dimension}",
@@ -269,7 +270,7 @@ def _trace(
     saved = sum(row["count"] * (row["computation_fused_us"] - row["time_us"]) for row in rows)
     if as_json:
         passes = [{"what": each.what, "why": each.why} for each in passed]
-        print_json({"found": rows, "passed_over": passes, "saved_us": saved})
+        print_json("plan-fusion-found", {"found": rows, "passed_over": passes, "saved_us": saved})
         return
     print_table(
         f"found in {trace.name}",

@@ -8,7 +8,8 @@ from typing import Any
 
 import typer
 
-from treadle.cli.output import print_json, print_table
+from treadle.cli.json_output import print_json
+from treadle.cli.output import print_table
 from treadle.planner.documents.scalars import many
 
 
@@ -19,7 +20,7 @@ def run_fusion(folder: Path, backend: Any, repeats: int, timeout: float | None, 
 
     rows = run_folder(folder, backend, repeats=repeats, timeout=timeout)
     if as_json:
-        print_json([{**asdict(row), "good": row.good} for row in rows])
+        print_json("run-fusion", {"results": [{**asdict(row), "good": row.good} for row in rows]})
     else:
         print_table(
             f"{folder}: {many(rows[0].runs, 'run')} on {_place(backend)}",

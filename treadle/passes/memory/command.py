@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from treadle.cli.json_output import print_json
 from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of
 from treadle.cli.options import Json, choice, document_option, hardware_option, share, size_option, time_limit_option
-from treadle.cli.output import live_line, note, print_json, require_apart
+from treadle.cli.output import live_line, note, require_apart
 from treadle.planner.documents.scalars import many
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def command(
         note(f"the time limit of {time_limit:g} s ended the search: this is the best plan found so far")
     facts = summary(plan)
     if as_json:
-        print_json({**facts, "plan": output} | ({"measured_trace": str(measured)} if measured else {}))
+        print_json("plan-memory", {**facts, "plan": output} | ({"measured_trace": str(measured)} if measured else {}))
     else:
         typer.echo(describe(facts))
         typer.echo(f"wrote {output}" + (f", and {measured}, the trace with its times" if measured else ""))

@@ -50,7 +50,7 @@ class MemoryRoom(Room[MemoryDecisions]):
 
         options.require_world((None, 1), "a training step runs in one process")
         result = run_folder(folder, steps=options.steps, backend=options.backend)
-        print_run(folder, result, training_lines(result), options.as_json)
+        print_run("run-training", folder, result, training_lines(result), options.as_json)
 
 
 ROOM = MemoryRoom()

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from treadle.cli.output import live_line, note, print_json, print_table, require_apart
+from treadle.cli.json_output import print_json
+from treadle.cli.output import live_line, note, print_table, require_apart
 from treadle.cli.sweep import older_plans, print_written, remove_plans
 from treadle.planner.documents import store
 from treadle.planner.documents.files import write_text
@@ -113,7 +114,7 @@ def plan_budgets(
     elif any(row.get("limit_fired") for row in rows):
         note(f"the time limit of {options.time_limit_s:g} s ended the search at some budgets; see their gaps")
     if as_json:
-        print_json({"output": output, "points": rows})
+        print_json("plan-memory-budgets", {"output": output, "points": rows})
         return
     print_table("", (*HEAD, "plan"), [_cells(point, names) for point in points])
     print_written(written, output)

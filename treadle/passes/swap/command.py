@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from msgspec.structs import replace
 
+from treadle.cli.json_output import print_json
 from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of
 from treadle.cli.options import Json, document_option, hardware_option, size_option, time_limit_option, whole
-from treadle.cli.output import live_line, note, print_json, require_apart
+from treadle.cli.output import live_line, note, require_apart
 from treadle.planner.documents.scalars import format_bytes, format_time, many
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def command(
         note_rounding(step, plan)
     facts = summary(plan)
     if as_json:
-        print_json({**facts, "plan": output})
+        print_json("plan-swap", {**facts, "plan": output})
     else:
         typer.echo(describe(facts))
         typer.echo(f"wrote {output}")

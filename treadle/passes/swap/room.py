@@ -41,7 +41,7 @@ class SwapRoom(Room[SwapDecisions]):
 
             options.require_world((None, 1), "a training step runs in one process")
             result = run_folder(folder, steps=options.steps, backend=options.backend)
-            print_run(folder, result, training_lines(result), options.as_json)
+            print_run("run-training", folder, result, training_lines(result), options.as_json)
         else:
             from treadle.passes.swap.run import run_swap
 

@@ -35,4 +35,4 @@ def run_swap(folder: Path, backend: str, steps: int, timeout: float | None, as_j
         f"  simulator    {taken['simulated'] / 1e3:,.1f} us from the times that the operators took, "
         f"{result['simulation_error']:+.1%} of the measured",
     ]
-    print_run(folder, result, lines, as_json)
+    print_run("run-swap", folder, result, lines, as_json)

@@ -47,7 +47,7 @@ def test_generated_folders_are_accepted_and_run(folder: Path, capsys: pytest.Cap
     assert "cuda artefacts" in capsys.readouterr().out
     command = ["run", str(folder), "--backend", "fibers", "--sizes", "0,1,33", "--dtypes", "float16,int32"]
     assert run([*command, "--repeats", "2", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["results"]
     kernels = {f"allgather{tag}.xml, {kernel}" for tag in ("", "_inplace") for kernel in ("specialised", "interpreter")}
     assert {row["program"] for row in rows} == kernels
     assert len(rows) == 4 * 2 * 3

@@ -65,7 +65,7 @@ def test_kernels_carry_the_plan_and_equal_the_interpreter(plans, capsys, name):
     assert facts["digest"] in text
     capsys.readouterr()
     assert run(["run", str(folder), "--backend", "fibers", "--repeats", "2", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["results"]
     assert rows[0]["bits"], "whole numbers have no rounding"
     assert all(row["good"] for row in rows)
 

@@ -33,7 +33,7 @@ def copied(made: Path, tmp_path: Path) -> Path:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_kernels_on_fibers_equal_the_interpreter_and_move_what_the_plan_says(made, capsys):
     assert run(["run", str(made), "--backend", "fibers", "--repeats", "2", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["results"]
     assert [row["data"] for row in rows] == ["integers", "floats"]
     assert rows[0]["bits"], "whole numbers have no rounding"
     for row in rows:
@@ -112,7 +112,7 @@ def test_a_product_of_a_library_runs_on_our_own_kernel_where_there_is_none(tmp_p
     assert run(["run", folder, "--backend", "fibers", "--repeats", "1", "--json"]) == 0
     capsys.readouterr()
     assert run(["run", folder, "--backend", "cpu", "--repeats", "1", "--json"]) == 0
-    assert all(row["good"] for row in json.loads(capsys.readouterr().out))
+    assert all(row["good"] for row in json.loads(capsys.readouterr().out)["results"])
     assert run(["generate", plan, "--target", "torch", "-o", str(tmp_path / "module")]) == 0
     assert capsys.readouterr().err == ""
     assert "by_library = ('out',)" in (tmp_path / "module" / "gathered.py").read_text()

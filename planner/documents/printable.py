@@ -12,7 +12,7 @@ from typing import Any
 from treadle.planner.documents.explain import child, found
 from treadle.planner.errors import InputError
 
-LONG = frozenset({"args", "kwargs", "options", "program", "returned", "schedule", "sources"})
+LONG = frozenset({"args", "called", "kwargs", "options", "program", "returned", "schedule", "sources"})
 """Fields whose texts, at any depth, may have several lines: arguments that are only quoted, programs, and prose."""
 
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")

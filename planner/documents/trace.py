@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from treadle.planner.documents.arguments import DTYPES, call_problems, input_problems, word_expected
 from treadle.planner.documents.scalars import Count, Document, Name, Positive, Record
+from treadle.planner.documents.values import Called, called_problems, value_problems
 
 VERSION = 1
 
@@ -169,8 +170,10 @@ class Trace(Document, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
     plain_peak_bytes: Count | None = None
     """Peak of live tensor bytes of the training step in plain PyTorch, from no gradients; absent where not known."""
     returned: Any = None
-    """What the caller gets where it is not the one output or a tuple of them: an argument tree (see `Op`) over
-    `outputs`, which also has `{"tuple": [...]}` and `{"dict": [[key, value], ...]}`."""
+    """What the caller gets where it is not the one output or a tuple of them: a tree of values (see
+    `treadle.planner.documents.values`) over `outputs`."""
+    called: Called | None = None
+    """What the step is called with where that is not the tensors `inputs` in their order."""
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for every broken cross reference."""
@@ -196,7 +199,7 @@ class Trace(Document, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
                 if target not in known:
                     yield f"$.updates[{index}]", f"unknown tensor {target!r}", "the id of a tensor"
         yield from self._tangent_problems()
-        yield from self._returned_problems()
+        yield from self._value_problems()
         yield from _cycle(
             {t.id: (t.alias_of,) for t in self.tensors if t.alias_of is not None},
             "$.tensors",
@@ -214,30 +217,10 @@ class Trace(Document, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
             elif output in self.tangent_of[:index]:
                 yield path, f"output {output} again", "outputs that occur once"
 
-    def _returned_problems(self) -> Iterator[tuple[str, str, str]]:
-        pending = [("$.returned", self.returned)]
-        for path, tree in pending:
-            match tree:
-                case dict() if len(tree) != 1:
-                    yield path, "an object of other than one field", "for example {'tensor': ID}"
-                case None | bool() | int() | float() | str() | {"float": "nan" | "inf" | "-inf"}:
-                    pass
-                case {"tensor": key}:
-                    if key not in self.outputs:
-                        yield path, f"tensor {key!r}", "one of the outputs"
-                case [*items]:
-                    pending += [(f"{path}[{index}]", item) for index, item in enumerate(items)]
-                case {"tuple": [*items]}:
-                    pending += [(f"{path}.tuple[{index}]", item) for index, item in enumerate(items)]
-                case {"dict": [*pairs]}:
-                    for index, pair in enumerate(pairs):
-                        match pair:
-                            case [None | bool() | int() | str(), value]:
-                                pending.append((f"{path}.dict[{index}][1]", value))
-                            case _:
-                                yield f"{path}.dict[{index}]", "something else", "a key and its value"
-                case _:
-                    yield path, "something else", "a tree of outputs, numbers, texts, lists, tuples and dicts"
+    def _value_problems(self) -> Iterator[tuple[str, str, str]]:
+        yield from value_problems("$.returned", self.returned, self.outputs, "outputs")
+        if self.called is not None:
+            yield from called_problems("$.called", self.called, self.inputs)
 
     def _call_problems(self) -> Iterator[tuple[str, str, str]]:
         """What generated programs could not spell: calls without recorded arguments are never generated."""

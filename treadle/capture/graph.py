@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import fx
 
-from treadle.capture.joint import JointGraph, Mode, Result, export
+from treadle.capture.joint import JointGraph, Mode, export
 from treadle.capture.modules import modules_of
 from treadle.capture.operator_calls import encode
 from treadle.planner.documents import trace
 from treadle.planner.documents.trace import Costs, Op, Phase, Role, Tensor, Trace
+from treadle.planner.documents.values import Called
 from treadle.planner.errors import InputError
 
 
@@ -46,6 +48,7 @@ def to_trace(joint: JointGraph, name: str, mode: Mode) -> Trace:
     tensors = table.tensors
     for gradient, leaf_id in gradients.items():
         tensors[gradient]["gradient_of"] = leaf_id
+    inputs = tuple(table.ids[node] for node, leaf in joint.leaves.items() if leaf.role == "input")
     return Trace(
         version=trace.VERSION,
         name=name,
@@ -54,7 +57,7 @@ def to_trace(joint: JointGraph, name: str, mode: Mode) -> Trace:
         costs=Costs(model="absent"),
         tensors=tuple(Tensor(**fields) for fields in tensors.values()),
         ops=tuple(ops),
-        inputs=tuple(table.ids[node] for node, leaf in joint.leaves.items() if leaf.role == "input"),
+        inputs=inputs,
         outputs=tuple(table.ids[node] for node in joint.outputs),
         tangents=tuple(table.ids[node] for node in joint.tangents),
         tangent_of=tuple(joint.tangents.values()),
@@ -65,22 +68,33 @@ def to_trace(joint: JointGraph, name: str, mode: Mode) -> Trace:
         autocast=joint.autocast,
         plain_peak_bytes=joint.plain_peak_bytes,
         returned=_returned(joint, table.ids),
+        called=_called(joint.called, inputs),
     )
 
 
 def _returned(joint: JointGraph, ids: dict[fx.Node, str]) -> Any:
     """The tree of what the step returns, or None where that is its one output or a tuple of several."""
-
-    def tree(part: Any) -> Any:
-        if isinstance(part, Result):
-            return {"tensor": ids[joint.outputs[part.index]]}
-        if isinstance(part, dict):
-            return {key: tree(item) for key, item in part.items()}
-        return [tree(item) for item in part] if isinstance(part, list) else part
-
-    results = [Result(index) for index in range(len(joint.outputs))]
+    results = [{"tensor": index} for index in range(len(joint.outputs))]
     plain = results[0] if len(results) == 1 else {"tuple": results}
-    return None if joint.returned == plain else tree(joint.returned)
+    return None if joint.returned == plain else _named(joint.returned, [ids[node] for node in joint.outputs])
+
+
+def _called(called: Called | None, inputs: Sequence[str]) -> Called | None:
+    """How the step is called, or None where it takes its inputs in their order."""
+    if called is None or (not called.kwargs and called.args == tuple({"tensor": i} for i in range(len(inputs)))):
+        return None
+    kwargs = {key: _named(tree, inputs) for key, tree in called.kwargs.items()}
+    return replace(called, args=tuple(_named(tree, inputs) for tree in called.args), kwargs=kwargs)
+
+
+def _named(tree: Any, names: Sequence[str]) -> Any:
+    """A tree of values with names in place of numbers of tensors."""
+    if isinstance(tree, list):
+        return [_named(item, names) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    ((kind, value),) = tree.items()
+    return {kind: names[value] if kind == "tensor" else _named(value, names)}
 
 
 class _Table:

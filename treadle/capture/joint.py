@@ -7,9 +7,9 @@ functional: where the model writes into a buffer, the graph computes the buffer'
 from __future__ import annotations
 
 import contextlib
-import math
+import logging
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,14 +33,18 @@ import treadle
 from treadle.capture.buffers import new_values
 from treadle.capture.fake import ExactStorages, Placed, conversions_allowed, copyable, from_meta, unlogged
 from treadle.capture.foreign_random import require_no_draws
-from treadle.capture.load import ModelStep, build_step
+from treadle.capture.load import ModelStep, build_step, call_of
 from treadle.capture.modules import module_names
 from treadle.capture.plain import plain_peak
 from treadle.capture.recurrent import CellByCell
+from treadle.capture.unchanged import unchanged
 from treadle.capture.whole import whole_operators, without_checks
+from treadle.planner.documents.values import Called
 from treadle.planner.errors import InputError, TreadleError
+from treadle.runtime.values import EXPECTED, loss_in, take_apart
 
 Mode = Literal["train", "infer"]
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -74,48 +78,57 @@ class JointGraph:
     plain_peak_bytes: int | None = None
     """Peak of the training step in plain PyTorch, see `treadle.capture.plain`."""
     returned: Any = None
-    """What the step returns, with the index of an output in `Result` where it returns a tensor."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """The place of a returned tensor among the outputs."""
-
-    index: int
+    """What the step returns, a tree of values over the numbers of the outputs."""
+    called: Called | None = None
+    """What the step is called with, over the numbers of the inputs."""
 
 
 def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
     """Trace the step that `function` describes (`treadle.capture.load.build_step`).
 
-    In mode `train` the graph holds forward and backward; with a loss the backward starts from the loss, without one
-    from a tangent for every output that needs a gradient. In mode `infer` it holds the forward only and the model is
-    put into evaluation mode. Under `torch.autocast` the graph holds its conversions; as PyTorch advises, the backward
-    is traced outside of it. Raises InputError when the step cannot be traced.
+    In mode `train` the graph holds forward and backward; the backward starts from the loss, also where the model itself
+    returns one (`treadle.runtime.values.loss_in`), else from a tangent for every output that needs a gradient. In mode
+    `infer` it holds the forward only and the model is put into evaluation mode. Under `torch.autocast` the graph holds
+    its conversions; as PyTorch advises, the backward is traced outside of it. Raises InputError when the step cannot be
+    traced.
     """
     with ExactStorages(allow_non_fake_inputs=False) as fake, unlogged():
         with conversions_allowed(fake), copyable(), Placed("cpu"):
             step = build_step(function, where)
-        if mode == "infer":
-            step.model.eval()
-        leaves, tensors = _leaves(step, fake)
-        evaluating = tuple(name for name, module in step.model.named_modules() if not module.training)
-        if mode == "train" and not any(tensor.requires_grad for tensor in tensors):
-            raise InputError("no parameter or input requires a gradient; capture it with --infer", where=where)
-        captured = _trace(step, leaves, tensors, where, mode, copy_outputs=False)
-        if captured is None:
-            captured = _trace(step, leaves, tensors, where, mode, copy_outputs=True)
-        if captured is None:
-            raise InputError("the outputs of the step share memory so that they cannot be traced", where=where)
-        if mode == "train" and not captured.gradients:
-            raise InputError("no output depends on a parameter by gradient; capture it with --infer", where=where)
-        _drop_copies(captured)
-        _separate_gradients(captured)
-        peak = _plain_peak(step, leaves, tensors, where) if mode == "train" else None
+        return _export(step, fake, where, mode)
+
+
+def export_live(step: ModelStep, where: str, mode: Mode) -> JointGraph:
+    """As `export` for a step whose model and inputs have memory, none of which is read, copied or changed; the model's
+    other attributes are as before afterwards. Raises InputError when the step cannot be traced."""
+    with ExactStorages(allow_non_fake_inputs=False) as fake, unlogged(), unchanged(step.model):
+        apart = [from_meta(tensor, tensor.device) for tensor in step.inputs]
+        return _export(step.with_inputs(apart), fake, where, mode)
+
+
+def _export(step: ModelStep, fake: FakeTensorMode, where: str, mode: Mode) -> JointGraph:
+    if mode == "infer":
+        step.model.eval()
+    leaves, tensors = _leaves(step, fake)
+    evaluating = tuple(name for name, module in step.model.named_modules() if not module.training)
+    if mode == "train" and not any(tensor.requires_grad for tensor in tensors):
+        raise InputError("no parameter or input requires a gradient; capture it with --infer", where=where)
+    captured = _trace(step, leaves, tensors, where, mode, copy_outputs=False)
+    if captured is None:
+        captured = _trace(step, leaves, tensors, where, mode, copy_outputs=True)
+    if captured is None:
+        raise InputError("the outputs of the step share memory so that they cannot be traced", where=where)
+    if mode == "train" and not captured.gradients:
+        raise InputError("no output depends on a parameter by gradient; capture it with --infer", where=where)
+    _drop_copies(captured)
+    _separate_gradients(captured)
+    peak = _plain_peak(step, leaves, tensors, where) if mode == "train" else None
     return replace(
         captured,
         evaluating=evaluating if mode == "train" else (),
         autocast=_autocast(tensors),
         plain_peak_bytes=peak,
+        called=call_of(step, where),
     )
 
 
@@ -137,12 +150,12 @@ class _Whole(nn.Module):
 
     def __init__(self, step: ModelStep, where: str) -> None:
         super().__init__()
-        self.model, self.loss, self.where = step.model, step.loss, where
+        self.model, self.step, self.where = step.model, step, where
 
     def forward(self, *inputs: Tensor) -> tuple[Any, dict[str, Tensor]]:
         """What the step returns, and the tensors to which it sets buffers."""
         with new_values(self.model, self.where) as buffers:
-            result = self.loss(self.model, *inputs) if self.loss else self.model(*inputs)
+            result = self.step.with_inputs(inputs).run()
         return result, buffers
 
 
@@ -162,8 +175,11 @@ class _Functional(nn.Module):
             state = {f"model.{name}": tensor for name, tensor in zip(names, tensors, strict=False)}
             with require_no_draws(step.model, where), module_names(step.model), CellByCell():
                 result, buffers = torch.func.functional_call(whole, state, tensors[len(names) :])
+            loss = loss_in(result) if step.loss is None else None
             outputs: list[Tensor] = []
-            self.returned = _returned(result, outputs, where)
+            self.returned = _returned(result, outputs, loss is not None, where)
+            if loss is not None and loss.requires_grad:
+                outputs = [output if output is loss else output.detach() for output in outputs]
             if not outputs:
                 raise InputError("the step returned no tensor, expected at least one", where=where)
             if step.loss and (len(outputs) != 1 or outputs[0].numel() != 1):
@@ -179,40 +195,39 @@ class _Functional(nn.Module):
         return self.run(*tensors)
 
 
-def _returned(value: Any, outputs: list[Tensor], where: str) -> Any:
-    """The argument tree of what the step returned, see `treadle.planner.documents.trace.Trace.returned`; its tensors go
-    to `outputs`."""
+def _returned(value: Any, outputs: list[Tensor], has_loss: bool, where: str) -> Any:
+    """The tree of what the step returned; its tensors go to `outputs`. Next to a loss None takes the place of what no
+    tree has, such as a cache of keys and values."""
 
-    def inner(part: Any) -> Any:
-        if isinstance(part, Tensor):
-            outputs.append(part)
-            return Result(len(outputs) - 1)
-        if type(part) is list:
-            return [inner(item) for item in part]
-        if type(part) is tuple:
-            return {"tuple": [inner(item) for item in part]}
-        if type(part) is dict and all(key is None or isinstance(key, bool | int | str) for key in part):
-            return {"dict": [[key, inner(item)] for key, item in part.items()]}
-        if isinstance(part, float) and not math.isfinite(part):
-            return {"float": str(part)}
-        if part is None or isinstance(part, bool | int | float | str):
-            return part
-        odd_keys = "a dict with keys other than text and numbers"
-        kind = odd_keys if type(part) is dict else f"a value of type {type(part).__name__}"
-        expected = "expected tensors, numbers, text, and tuples, lists and dicts of them"
-        raise InputError(f"the step returned {kind}, {expected}; wrap the model or add a loss", where=where)
+    def refuse(place: str, kind: str) -> None:
+        if has_loss:
+            log.info("%s: the step returns None in place of %s%s", where, kind, f" at {place}" if place else "")
+            return
+        inside = f" at {place}" if place else ""
+        raise InputError(f"the step returned {kind}{inside}, {EXPECTED}; wrap the model or add a loss", where=where)
 
-    return inner(value)
+    return take_apart(value, outputs, refuse)
 
 
 def _leaves(step: ModelStep, fake: FakeTensorMode) -> tuple[list[Leaf], list[Tensor]]:
     parameters, buffers = dict(step.model.named_parameters()), dict(step.model.named_buffers())
     leaves = [Leaf("parameter", name) for name in parameters] + [Leaf("buffer", name) for name in buffers]
-    leaves += [Leaf("input", None) for _ in step.inputs]
-    tensors = [*parameters.values(), *buffers.values(), *step.inputs]
+    inputs = _each_once(step.inputs)
+    leaves += [Leaf("input", None) for _ in inputs]
+    tensors = [*parameters.values(), *buffers.values(), *inputs]
     device = next((tensor.device for tensor in tensors if not tensor.is_meta), torch.device("cpu"))
     placed = [from_meta(tensor, device) if tensor.is_meta else tensor for tensor in tensors]
     return leaves, [x if isinstance(x, FakeTensor) else fake.from_tensor(x, static_shapes=True) for x in placed]
+
+
+def _each_once(inputs: Sequence[Tensor]) -> list[Tensor]:
+    """The inputs, with another tensor like it where one occurs again: a later call may give two."""
+    seen: set[int] = set()
+    found = []
+    for tensor in inputs:
+        found.append(tensor if id(tensor) not in seen else from_meta(tensor, tensor.device))
+        seen.add(id(tensor))
+    return found
 
 
 def _trace(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from treadle.planner.documents.arguments import DTYPES, word_expected
+from treadle.planner.documents.values import Called
 from treadle.planner.errors import InputError, MissingBackendError, TreadleError
 
 if TYPE_CHECKING:
@@ -19,11 +20,35 @@ if TYPE_CHECKING:
 
 
 class ModelStep(NamedTuple):
-    """One step computes `loss(model, *inputs)`, or `model(*inputs)` where there is no loss."""
+    """One step computes `loss(model, *args, **kwargs)`, or `model(*args, **kwargs)` where there is no loss.
+
+    Tensors may lie at any depth in tuples, lists, dicts, named tuples and dataclasses; what else there is, is part of
+    the step.
+    """
 
     model: nn.Module
-    inputs: tuple[Tensor, ...]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
     loss: Callable[..., Tensor] | None
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The tensors among the arguments, in their order."""
+        from treadle.runtime.values import tensors_of
+
+        return tuple(tensors_of([list(self.args), self.kwargs]))
+
+    def with_inputs(self, inputs: Sequence[Tensor]) -> ModelStep:
+        """The same step on other tensors."""
+        from treadle.runtime.values import put_together, take_apart
+
+        args, kwargs = put_together(take_apart([list(self.args), self.kwargs], [], lambda *_: None), inputs)
+        return self._replace(args=tuple(args), kwargs=kwargs)
+
+    def run(self, model: Callable[..., Any] | None = None) -> Any:
+        """What the step returns, with `model` in place of its own."""
+        called = self.model if model is None else model
+        return called(*self.args, **self.kwargs) if self.loss is None else self.loss(called, *self.args, **self.kwargs)
 
 
 def load_module(name: str, spec: str, folder: Path | str = ".") -> ModuleType:
@@ -92,7 +117,7 @@ def build_step(function: Callable[[], Any], where: str) -> ModelStep:
 
     Raises InputError when it raises or returns something else.
     """
-    from torch import Tensor, nn
+    from torch import nn
 
     from treadle.runtime.wrappers import require_unwrapped
 
@@ -109,16 +134,51 @@ def build_step(function: Callable[[], Any], where: str) -> ModelStep:
     model, inputs, loss = returned if len(returned) == 3 else (*returned, None)
     if not isinstance(model, nn.Module):
         fault = f"the first value it returned is a {_kind(model)}, expected a torch.nn.Module"
-    elif not isinstance(inputs, tuple | list):
-        fault = f"the inputs it returned are a {_kind(inputs)}, expected a tuple of tensors"
-    elif odd := [(place, value) for place, value in enumerate(inputs) if not isinstance(value, Tensor)]:
-        fault = f"input {odd[0][0]} it returned is a {_kind(odd[0][1])}, expected a tensor"
+    elif not isinstance(inputs, tuple | list | dict):
+        fault = f"the inputs it returned are a {_kind(inputs)}, expected a tuple of tensors, or a dict by keyword"
+    elif isinstance(inputs, dict) and not all(isinstance(key, str) for key in inputs):
+        fault = "the inputs it returned are a dict with keys other than text, expected keywords"
     elif loss is not None and not callable(loss):
         fault = f"the loss it returned is a {_kind(loss)}, expected a callable or None"
     else:
         require_unwrapped(model, where)
-        return ModelStep(model, tuple(inputs), loss)
+        by_name = isinstance(inputs, dict)
+        step = ModelStep(model, () if by_name else tuple(inputs), dict(inputs) if by_name else {}, loss)
+        call_of(step, where)
+        return step
     raise InputError(fault, where=where)
+
+
+def call_of(step: ModelStep, where: str) -> Called:
+    """How the step is called: trees of values over the numbers of its inputs. Raises InputError, naming the place, for
+    an argument that is neither a tensor nor a constant nor made of them."""
+    from treadle.runtime.values import EXPECTED, take_apart
+
+    def refuse(place: str, kind: str) -> None:
+        raise InputError(f"found {place} with {kind}, {EXPECTED}", where=where)
+
+    names = parameters_of(step)
+    found: list[Tensor] = []
+    args = [take_apart(item, found, refuse, name_of(index, names)) for index, item in enumerate(step.args)]
+    kwargs = {key: take_apart(item, found, refuse, key) for key, item in step.kwargs.items()}
+    named = {*names[: len(args)], *kwargs}
+    used = max((place + 1 for place, name in enumerate(names) if name in named), default=0)
+    return Called(args=tuple(args), kwargs=kwargs, parameters=names[:used])
+
+
+def name_of(index: int, parameters: Sequence[str]) -> str:
+    """What errors call the argument at place `index`."""
+    return parameters[index] if index < len(parameters) else f"input {index}"
+
+
+def parameters_of(step: ModelStep) -> tuple[str, ...]:
+    """Names of the parameters that take the step's arguments by place, in their order; none where they have none."""
+    try:
+        found = list(inspect.signature(step.model.forward if step.loss is None else step.loss).parameters.values())
+    except (TypeError, ValueError):
+        return ()
+    found = found if step.loss is None else found[1:]
+    return tuple(each.name for each in found if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD))
 
 
 def on_device(function: Callable[[], Any], device: str) -> Callable[[], Any]:

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from treadle.runtime.meter import Meter
+from treadle.runtime.values import differentiated
 
 
 class _Exact(Meter):
@@ -33,7 +33,7 @@ def plain_peak(run: Callable[[], Any], existing: list[Tensor]) -> int | None:
     """
     try:
         with _Exact(existing) as meter:
-            outputs = [leaf for leaf in tree_leaves(run()) if isinstance(leaf, Tensor) and leaf.requires_grad]
+            outputs = differentiated(run())
             tangents = [torch.ones_like(output) for output in outputs]
             with torch.autocast(outputs[0].device.type, enabled=False):
                 torch.autograd.backward(outputs, tangents)

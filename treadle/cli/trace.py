@@ -15,7 +15,7 @@ from treadle.cli.output import live_line, note, print_table, require_apart
 from treadle.planner.documents import store
 from treadle.planner.documents.scalars import format_bytes, format_time
 from treadle.planner.documents.trace import Trace
-from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
+from treadle.planner.errors import CheckFailed, InputError
 
 if TYPE_CHECKING:
     from treadle.runtime.memory.verify import Verified
@@ -59,7 +59,8 @@ def capture(
     """Trace one step of a PyTorch model without running it or needing its memory.
 
     FUNCTION takes no arguments and returns (model, inputs) or (model, inputs, loss); the step computes
-    loss(model, *inputs), or model(*inputs). MODULE is looked up in the current folder first.
+    loss(model, *inputs), or model(*inputs). Inputs in a dict are keywords: model(**inputs). MODULE is looked up in the
+    current folder first.
 
     A step also lists other implementations of its ops (convolution algorithms, in-place forms and so on), from which
     `plan memory` and `plan swap` choose. Without --hardware or --measure the trace has no times; `plan memory` then
@@ -77,19 +78,12 @@ def capture(
     function = on_device(load_function(spec), device)
     from treadle.capture import costs, graph
     from treadle.capture.costs.cache import kept
-    from treadle.capture.optimizer import with_optimizer
-    from treadle.capture.results import with_results
-    from treadle.planner.graph.implementations import with_implementations
+    from treadle.capture.live import completed
 
     with autocast_to(autocast, device):
         trace = replace(graph.capture(function, spec, "train" if train else "infer"), entry=spec)
     verified = _verified(function, trace) if verify else None
-    trace = with_implementations(trace, to_measure=measure)
-    if measure and device == "cuda":
-        trace = _with_cudnn(trace)
-    if optimizer:
-        trace = with_optimizer(trace, optimizer)
-    trace = with_results(trace)
+    trace = completed(trace, optimizer=optimizer, measured_on=device if measure else None, note=note)
     if profile:
         trace = costs.with_roofline(trace, profile)
     elif measure:
@@ -110,19 +104,6 @@ def _verified(function: Callable[[], Any], trace: Trace) -> Verified:
     from treadle.runtime.memory.verify import verify_capture
 
     return verify_capture(build_step(function, trace.name), trace)
-
-
-def _with_cudnn(trace: Trace) -> Trace:
-    """With cuDNN's algorithms, where they can be called: only measurements show what they take."""
-    from treadle.kernels.convolution_cudnn import require_cudnn
-    from treadle.planner.graph.implementations.cudnn import with_cudnn
-
-    try:
-        require_cudnn()
-    except (MissingBackendError, CheckFailed) as error:
-        note(f"cuDNN's own algorithms are left out: {error}")
-        return trace
-    return with_cudnn(trace)
 
 
 @command.command("import")

@@ -18,6 +18,8 @@ from treadle.planner.search.clock import Clock
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from treadle.capture.load import ModelStep
+
 Verdict = tuple[str, str, bool | None]
 """Label, value, and whether it is good news; None for neutral."""
 
@@ -55,7 +57,7 @@ class RankStep:
     rank: int
     world: int
     model: nn.Module
-    loss_of: Callable[[Sequence[Tensor]], Tensor]
+    loss_of: Callable[[ModelStep], Tensor]
     exchanges: list[Callable[[], None]] = field(default_factory=list)
     """Called in this order after the backward pass; together they average the gradients over the ranks."""
 

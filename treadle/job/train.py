@@ -73,10 +73,10 @@ def _train(task: TrainingTask, step: RankStep) -> tuple[nn.Module, RankTraining]
     result = RankTraining()
     for number in range(task.steps):
         # The function's example inputs under another seed, which decides the weights too; those are dropped.
-        inputs = _fresh(task, task.seed + 1 + number * step.world + step.rank).inputs
-        with Meter(step.model, inputs) as iteration:
+        batch = _fresh(task, task.seed + 1 + number * step.world + step.rank)
+        with Meter(step.model, batch.inputs) as iteration:
             started = time.perf_counter()
-            loss = step.loss_of(inputs)
+            loss = step.loss_of(batch)
             loss.backward()
             computed = time.perf_counter()
             torch.distributed.barrier()  # an exchange is timed from when the last rank is ready for it
@@ -109,10 +109,9 @@ def _planned(rank: int, world: int, task: TrainingTask) -> RankStep:
 
 
 def _step(rank: int, world: int, made: ModelStep, called: nn.Module) -> RankStep:
-    loss = made.loss
-    return RankStep(
-        rank, world, made.model, lambda inputs: loss(called, *inputs) if loss is not None else called(*inputs)
-    )
+    from treadle.runtime.training import loss_of
+
+    return RankStep(rank, world, made.model, lambda batch: loss_of(batch._replace(loss=made.loss).run(called)))
 
 
 def _fresh(task: TrainingTask, seed: int) -> ModelStep:

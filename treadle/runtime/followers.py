@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx, nn
 
+from treadle.capture.load import ModelStep
 from treadle.codegen.memory import torch_compile, torch_module, torch_sac
 from treadle.codegen.python_form import require_form
 from treadle.codegen.swap import torch_offload
@@ -30,7 +31,7 @@ Loss = Callable[..., Any] | None
 
 
 class Follower(NamedTuple):
-    """`call` computes the step's loss or outputs from its inputs. A meter watches one step inside `watching(meter)`."""
+    """`call` computes what the step returns from its arguments. A meter watches one step inside `watching(meter)`."""
 
     call: Callable[..., Any]
     watching: Callable[[Meter], AbstractContextManager[Any]]
@@ -38,7 +39,11 @@ class Follower(NamedTuple):
 
 def plain(model: nn.Module, loss: Loss) -> Follower:
     """The step as the user wrote it."""
-    return Follower(lambda *inputs: loss(model, *inputs) if loss is not None else model(*inputs), lambda meter: meter)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return ModelStep(model, args, kwargs, loss).run()
+
+    return Follower(call, lambda meter: meter)
 
 
 def follow(target: str, text: str, name: str, model: nn.Module, loss: Loss) -> Follower:

@@ -12,18 +12,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from treadle.capture.costs.measuring import this_device
-from treadle.capture.load import autocast_to, build_step, load_function
+from treadle.capture.load import ModelStep, autocast_to, build_step, load_function
 from treadle.codegen import emit
 from treadle.planner.documents import artefact
 from treadle.planner.documents.artefact import Artefact
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.errors import InputError, MissingBackendError
 from treadle.runtime.comparison import difference, largest, relative_tolerance, within_rounding
-from treadle.runtime.followers import FILES, Follower, Loss, follow, plain
+from treadle.runtime.followers import FILES, Follower, follow, plain
 from treadle.runtime.meter import Meter, allocator_peak
+from treadle.runtime.values import differentiated
 
 TIMED_STEPS = 3
 
@@ -57,28 +57,30 @@ def run_folder(
     assert manifest.entry is not None
     function = load_function(manifest.entry, source)
 
-    def prepare(at: int) -> tuple[nn.Module, tuple[Tensor, ...], Callable[..., Any] | None]:
+    def prepare(at: int) -> ModelStep:
         torch.manual_seed(at)
-        model, inputs, loss = build_step(function, str(manifest.entry))
-        return model.to(device), tuple(tensor.to(device) for tensor in inputs), loss
+        step = build_step(function, str(manifest.entry))
+        moved = step.with_inputs([tensor.to(device) for tensor in step.inputs])
+        return moved._replace(model=step.model.to(device))
 
     autocast = autocast_to(manifest.facts.get("autocast"), device.type)
-    model, inputs, loss = prepare(seed)
-    eager, plain_loss = ComparedTraining(model, plain(model, loss), learning_rate, autocast), loss
-    model, _, loss = prepare(seed)
-    buffers = dict(model.named_buffers())
-    follower = follow(manifest.target, text, manifest.entry, model, loss)
-    planned = ComparedTraining(model, follower, learning_rate, autocast, buffers)
+    first = prepare(seed)
+    eager = ComparedTraining(first.model, plain(first.model, first.loss), learning_rate, autocast)
+    second = prepare(seed)
+    buffers = dict(second.model.named_buffers())
+    follower = follow(manifest.target, text, manifest.entry, second.model, second.loss)
+    planned = ComparedTraining(second.model, follower, learning_rate, autocast, buffers)
     tolerance = relative_tolerance(eager.parameters, "autocast" in manifest.facts)
     differences, scales = [], []
     findings: dict[str, str] = {}
     bit_equal = True
     rounding = 0.0
+    batch = first
     for step in range(steps):
-        inputs = prepare(seed + 1 + step)[1]
+        batch = prepare(seed + 1 + step)
         for run in (eager, planned):
             torch.manual_seed(seed + 1 + step)
-            run.train(inputs)
+            run.train(batch)
         pairs = [(a.grad, b.grad) for a, b in zip(eager.parameters, planned.parameters, strict=True)]
         bit_equal &= all(a is b is None or (a is not None and b is not None and torch.equal(a, b)) for a, b in pairs)
         differences.append(max((difference(a, b) for a, b in pairs), default=0.0))
@@ -90,7 +92,7 @@ def run_folder(
         for what, gap, scale, allowed in compared:
             good = gap <= allowed * scale
             if what == "gradients" and not good:
-                exact = in_double(eager.model, plain_loss, inputs, seed + 1 + step)
+                exact = in_double(batch._replace(model=eager.model), seed + 1 + step)
                 rounding = max([rounding, *(difference(a, b) for (a, _), b in zip(pairs, exact, strict=False))])
                 good = within_rounding(pairs, exact, allowed * scale)
             if not good:
@@ -110,7 +112,7 @@ def run_folder(
         findings["peak"] = f"measured peak of {peaks['planned']} bytes exceeds the budget of {peaks['budget']} bytes"
     if device.type == "cpu":
         for run in (eager, planned):
-            run.measure_allocator(inputs)
+            run.measure_allocator(batch)
         allocated = planned.allocator_peak_bytes or 0
         # Only a plan on costs measured here knows the workspaces. A CUDA allocator hands out more than it is asked for.
         planned_here = manifest.target == "torch" and manifest.facts.get("measured_on") == this_device()
@@ -120,7 +122,7 @@ def run_folder(
                 f"{peaks['budget']} bytes"
             )
     # In turns, so that a busy moment of the machine does not fall on one of them alone.
-    times = list(zip(*((eager.seconds(inputs), planned.seconds(inputs)) for _ in range(TIMED_STEPS)), strict=True))
+    times = list(zip(*((eager.seconds(batch), planned.seconds(batch)) for _ in range(TIMED_STEPS)), strict=True))
     return {
         "target": manifest.target,
         "backend": backend,
@@ -189,17 +191,17 @@ class ComparedTraining:
         self.peak_bytes = 0
         self.allocator_peak_bytes: int | None = None
 
-    def train(self, inputs: tuple[Tensor, ...]) -> None:
-        meter = Meter(self.model, inputs)
+    def train(self, batch: ModelStep) -> None:
+        meter = Meter(self.model, batch.inputs)
         with self.follower.watching(meter):
-            self.losses.append(self._step(inputs))
+            self.losses.append(self._step(batch))
         self.peak_bytes = max(self.peak_bytes, meter.peak_bytes)
         if meter.allocator_peak_bytes is not None:
             self.allocator_peak_bytes = max(self.allocator_peak_bytes or 0, meter.allocator_peak_bytes)
 
-    def measure_allocator(self, inputs: tuple[Tensor, ...]) -> None:
+    def measure_allocator(self, batch: ModelStep) -> None:
         """What the CPU's allocator hands out over one more step, workspaces included."""
-        self.allocator_peak_bytes = allocator_peak(lambda: self._step(inputs), self.model, inputs)
+        self.allocator_peak_bytes = allocator_peak(lambda: self._step(batch), self.model, batch.inputs)
         self.optimizer.zero_grad()
 
     def update(self) -> None:
@@ -215,25 +217,26 @@ class ComparedTraining:
                     a.copy_(b)
         self.optimizer.zero_grad()
 
-    def seconds(self, inputs: tuple[Tensor, ...]) -> float:
+    def seconds(self, batch: ModelStep) -> float:
         """Time of a forward and backward pass, without the meter."""
         start = time.perf_counter()
-        self._step(inputs)
+        self._step(batch)
         elapsed = time.perf_counter() - start
         self.optimizer.zero_grad()
         return elapsed
 
-    def _step(self, inputs: tuple[Tensor, ...]) -> float:
+    def _step(self, batch: ModelStep) -> float:
         """Loss of a forward and backward pass."""
         with self.autocast:
-            total = loss_of(self.follower.call(*inputs))
+            total = loss_of(self.follower.call(*batch.args, **batch.kwargs))
         total.backward()
         return float(total.detach())
 
 
 def loss_of(outputs: Any) -> Tensor:
-    """The one scalar that a step returns; a step without a loss is trained on the mean squares of its outputs."""
-    floating = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
+    """The one scalar that a step returns, or its `loss`; a step without a loss is trained on the mean squares of its
+    outputs."""
+    floating = differentiated(outputs)
     single = len(floating) == 1 and floating[0].numel() == 1
     return floating[0] if single else torch.stack([leaf.square().mean() for leaf in floating]).sum()
 
@@ -242,27 +245,21 @@ def _backward(outputs: Any) -> None:
     loss_of(outputs).backward()
 
 
-def in_double(
-    plain_model: nn.Module,
-    loss: Loss,
-    inputs: tuple[Tensor, ...],
-    seed: int,
-    backward: Callable[[Any], None] = _backward,
-) -> list[Tensor | None]:
+def in_double(step: ModelStep, seed: int, backward: Callable[[Any], None] = _backward) -> list[Tensor | None]:
     """Gradients of the parameters, in double precision, of the step that plain PyTorch just made.
 
     In a deep network with few samples single precision alone can put gradients off by some percent; then other kernels
     are right if they come as near to these as plain PyTorch does. Empty where the step cannot be made in double
     precision, or draws random numbers, which would be others there.
     """
-    model = copy.deepcopy(plain_model).double()
+    model = copy.deepcopy(step.model).double()
     for parameter in model.parameters():
         parameter.grad = None
-    wide = tuple(tensor.double() if tensor.is_floating_point() else tensor for tensor in inputs)
+    wide = step.with_inputs([x.double() if x.is_floating_point() else x for x in step.inputs])
     torch.manual_seed(seed)
     before = torch.get_rng_state()
     try:
-        backward(plain(model, loss).call(*wide))
+        backward(wide.run(model))
     except (RuntimeError, TypeError, ValueError):
         return []
     drawn = not torch.equal(before, torch.get_rng_state())

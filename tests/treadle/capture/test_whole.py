@@ -100,17 +100,17 @@ def test_a_captured_step_calls_what_plain_pytorch_runs() -> None:
 
 def test_linear_algebra_is_captured_as_it_runs() -> None:
     """Values and gradients of plain PyTorch; a singular matrix, which it refuses, makes inf instead."""
-    step = ModelStep(Each(*CALLS[MATRIX]), (torch.randn(MATRIX),), None)
-    trace = capture(lambda: step, "step")
+    step = ModelStep(Each(*CALLS[MATRIX]), (torch.randn(MATRIX),), {}, None)
+    trace = capture(lambda: (step.model, step.args), "step")
     values = replay(trace, step)
     result = step.model(*step.inputs)
     result.backward()
     assert torch.equal(values[trace.outputs[0]], result)
     assert torch.equal(values[trace.gradient_order[0]], step.model.weight.grad)
-    singular = ModelStep(Each(torch.linalg.inv), (torch.zeros(MATRIX),), None)
+    singular = ModelStep(Each(torch.linalg.inv), (torch.zeros(MATRIX),), {}, None)
     with pytest.raises(torch.linalg.LinAlgError):
         singular.model(*singular.inputs)
-    trace = capture(lambda: singular, "step")
+    trace = capture(lambda: (singular.model, singular.args), "step")
     assert not torch.isfinite(replay(trace, singular)[trace.outputs[0]])
 
 

@@ -15,6 +15,7 @@ from tests.planner.plans import memory_plan
 from tests.treadle.runtime.models import trace_of
 from treadle.capture.costs import with_measured
 from treadle.capture.graph import capture
+from treadle.capture.load import ModelStep
 from treadle.codegen.emit import text_digest, write
 from treadle.codegen.targets import generate
 from treadle.planner.documents import store
@@ -171,10 +172,10 @@ def test_folders_and_backends_that_cannot_run(folder):
 
 
 def in_double(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor | None]:
-    follower = training.plain(model, None)
-    run = training.ComparedTraining(model, follower, 0.1, nullcontext())
-    run.train(inputs)
-    return training.in_double(model, None, inputs, 0)
+    step = ModelStep(model, inputs, {}, None)
+    run = training.ComparedTraining(model, training.plain(model, None), 0.1, nullcontext())
+    run.train(step)
+    return training.in_double(step, 0)
 
 
 def test_gradients_in_double_precision_judge_other_kernels():

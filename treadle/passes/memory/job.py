@@ -86,6 +86,7 @@ class MemoryPart(JobPart):
 
 def _train_under(plan: str, trace: str, step: RankStep) -> None:
     from treadle.runtime.memory.apply import apply
+    from treadle.runtime.training import loss_of
 
     planned = apply(step.model, plan, trace)
-    step.loss_of = lambda inputs: planned(*inputs)
+    step.loss_of = lambda batch: loss_of(planned(*batch.args, **batch.kwargs))

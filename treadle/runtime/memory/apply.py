@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import ActivationWrapper
 
-from treadle.capture.load import ModelStep, build_step, load_function
+from treadle.capture.load import build_step, load_function
 from treadle.codegen.memory.torch_module import FILE_NAME, generate
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
@@ -77,9 +77,9 @@ def _verified(model: nn.Module, trace: Trace, text: str, budget_bytes: int) -> s
         raise InputError(text, where=trace.name, path="$.entry")
     function = load_function(trace.entry)
     device = next((leaf.device for leaf in (*model.parameters(), *model.buffers())), torch.device("cpu"))
-    _, inputs, loss = build_step(function, trace.entry)
-    placed = tuple(tensor.to(device).detach().requires_grad_(tensor.requires_grad) for tensor in inputs)
-    found = verify_plan(ModelStep(model, placed, loss), trace, text, budget_bytes)
+    step = build_step(function, trace.entry)
+    placed = [tensor.to(device).detach().requires_grad_(tensor.requires_grad) for tensor in step.inputs]
+    found = verify_plan(step.with_inputs(placed)._replace(model=model), trace, text, budget_bytes)
     if found.findings:
         raise CheckFailed(f"{trace.name}: the plan is not verified: {found.findings[0]}", found.findings)
     return found.line

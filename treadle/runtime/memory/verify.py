@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from treadle.capture.load import ModelStep, autocast_to
 from treadle.capture.operator_calls import call
@@ -37,6 +36,7 @@ from treadle.runtime.memory.step import load_step
 from treadle.runtime.meter import Meter
 from treadle.runtime.strides import exact
 from treadle.runtime.training import TIMED_STEPS, in_double
+from treadle.runtime.values import differentiated, tensors_of
 
 SEED = 0
 NO_LIMIT = 2**62
@@ -79,12 +79,13 @@ class _Side:
     def __init__(self, step: ModelStep, trace: Trace, program: Program) -> None:
         self.model = copy.deepcopy(step.model)
         self.inputs = [x.detach().clone().requires_grad_(x.requires_grad) for x in step.inputs]
+        self.batch = step.with_inputs(self.inputs)
         self.trace = trace
         self.call = program(self.model)
         self.clear()
         with Meter(self.model, self.inputs) as meter:
             outputs = self.step()
-        self.outputs = [leaf.detach().clone() for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor)]
+        self.outputs = [leaf.detach().clone() for leaf in tensors_of(outputs)]
         self.peak_bytes = meter.peak_bytes
         self.gradients = {name: leaf.grad for name, leaf in self._leaves()}
         self.buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
@@ -104,7 +105,7 @@ class _Side:
         torch.manual_seed(SEED)
         off: AbstractContextManager[Any] = nullcontext() if training else torch.no_grad()
         with off, autocast_to(self.trace.autocast, device):
-            outputs = self.call(*self.inputs)
+            outputs = self.call(*self.batch.args, **self.batch.kwargs)
         if training:
             backward(outputs)
         return outputs
@@ -120,7 +121,7 @@ class _Side:
 
 def backward(outputs: Any) -> None:
     """Start from gradients of 1, -1/2 and so on, which need no memory but their own and are exact in every type."""
-    leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
+    leaves = differentiated(outputs)
     gradients = [torch.ones(leaf.shape, dtype=leaf.dtype, device=leaf.device) for leaf in leaves]
     for gradient in gradients:
         gradient.view(-1)[1::2].mul_(-0.5)
@@ -194,7 +195,7 @@ def _value_findings(eager: _Side, other: _Side, step: ModelStep) -> tuple[list[s
     wrong = [name for name, (a, b) in pairs.items() if not difference(a, b) <= tolerance * scale]
     parameters = [pairs[name] for name, _ in eager.model.named_parameters()]
     if wrong and not within_rounding(
-        parameters, in_double(eager.model, step.loss, step.inputs, SEED, backward), tolerance * scale
+        parameters, in_double(step._replace(model=eager.model), SEED, backward), tolerance * scale
     ):
         for name in wrong:
             ours, theirs = pairs[name]

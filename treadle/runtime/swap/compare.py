@@ -73,8 +73,8 @@ def run_folder(
 
     def prepare(at: int) -> tuple[nn.Module, tuple[Tensor, ...]]:
         torch.manual_seed(at)
-        model, inputs, _ = build_step(function, entry)
-        return model if step.training else model.eval(), inputs
+        built = build_step(function, entry)
+        return built.model if step.training else built.model.eval(), built.inputs
 
     model, _ = prepare(seed)
     constrained = SwappedStep(model, step, backend, poison=True, timeout=timeout or TIMEOUT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import stat
@@ -11,6 +12,7 @@ from pathlib import Path
 from treadle.planner.errors import InputError
 
 MAX_BYTES = 2**30
+log = logging.getLogger("treadle")
 
 
 def read_text(path: Path | str) -> str:
@@ -49,6 +51,7 @@ def write_text(path: Path | str, text: str) -> None:
                 stream.write(text)
             return
         _replace(Path(os.path.realpath(given)), text)
+        log.info("wrote %s", where)
     except OSError as error:
         raise InputError(f"cannot write: {error.strerror or error}", where=where) from error
     except UnicodeEncodeError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import sys
 from functools import reduce
 from operator import or_
@@ -37,6 +38,7 @@ from treadle.planner.errors import InputError
 from treadle.planner.passes import rooms
 
 D = TypeVar("D", bound=Document)
+log = logging.getLogger("treadle")
 
 _OWN: tuple[type[Document], ...] = (Trace, Hardware, Sketch, Pattern, Plan, Selection, Job, Artefact)
 TYPES: dict[str, type[Document]] = {
@@ -66,7 +68,9 @@ def load(path: Path | str, expect: type[D]) -> D:
 
     Raises InputError naming the file and the place for anything else.
     """
-    return loads(read_text(path), str(path), expect)
+    document = loads(read_text(path), str(path), expect)
+    log.info("read %s: %s", path, expect.__struct_config__.tag)
+    return document
 
 
 def loads(text: str, where: str, expect: type[D]) -> D:
@@ -84,7 +88,9 @@ def load_any(path: Path | str) -> Document:
     where = str(path)
     text = read_text(path)
     raw = adapted(parse(text, where), where)
-    return _convert(raw, text, where, TYPES[kind_of(raw, where)])
+    kind = kind_of(raw, where)
+    log.info("read %s: %s", where, kind)
+    return _convert(raw, text, where, TYPES[kind])
 
 
 def kind_of(raw: Any, where: str) -> str:

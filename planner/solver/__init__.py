@@ -12,6 +12,7 @@ Importing this package loads no solver; a backend is loaded when a solve asks fo
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -48,6 +49,8 @@ __all__ = [
     "relative_gap",
     "solve",
 ]
+
+log = logging.getLogger("treadle")
 
 
 def solve(
@@ -87,6 +90,7 @@ def solve(
         gap, deterministic_limit, node_limit, time_limit_s, seed, workers, Reporter(on_progress, model.offset)
     )
     form = model.matrix_form()
+    log.info("%s begins the model %s", chosen, model.name)
     with stop_on_sigint() if stop is None else nullcontext(stop) as stop:
         if chosen is Backend.CP_SAT:
             from treadle.planner.solver import cp_sat
@@ -101,6 +105,7 @@ def solve(
 
             raw = mathopt.run(model, form, chosen, options, stop)
     solution = judge(model, form, raw, chosen, time.perf_counter() - started, stop.is_set())
+    log.info("%s ends the model %s after %.2f s: %s", chosen, model.name, solution.wall_s, solution.status)
     if solution.interrupted and solution.status is Status.UNKNOWN:
         raise LimitError(f"{model.name}: interrupted after {solution.wall_s:.1f} s, before {chosen} found a solution")
     return solution

@@ -13,7 +13,7 @@ from treadle.check.inputs import input_kinds
 from treadle.cli.completion import shipped
 from treadle.cli.json_output import print_json
 from treadle.cli.options import Json, choice, whole
-from treadle.cli.output import listed, note, printable
+from treadle.cli.output import listed, note_error, printable
 from treadle.codegen.collective.msccl.runtimes import RUNTIMES, Name
 from treadle.planner.documents.scalars import many
 from treadle.planner.documents.sources import SHIPPED, locate
@@ -87,7 +87,7 @@ def command(
         except InputError as error:
             code = 2
             rows.append({"file": path, "verdict": "unreadable", "error": str(error)})
-            note(f"error: {error}")
+            note_error(str(error))
             continue
         verdict = "rejected" if report.findings else "unverified" if report.unverified else "accepted"
         code = max(code, int(bool(report.findings)))
@@ -106,7 +106,7 @@ def command(
         print_json("check", {"files": rows})
     rejected = [row["file"] for row in rows if row["verdict"] == "rejected"]
     if rejected:
-        note(f"error: rejected {len(rejected)} of {many(len(rows), 'file')}: {listed(rejected)}")
+        note_error(f"rejected {len(rejected)} of {many(len(rows), 'file')}: {listed(rejected)}")
     return code
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, ClassVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
+
+from treadle.cli.verbosity import with_verbosity
+from treadle.planner.documents.nearest import meant
 
 
 class UsageError(typer.BadParameter):
@@ -38,9 +40,7 @@ class CommandGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         known = self.list_commands(ctx)
         if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
-            near = get_close_matches(args[0], known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}"
-            raise UsageError(f"no such command {args[0]!r}; {hint}", ctx)
+            raise UsageError(f"no such command {args[0]!r}; {meant(args[0], known)}", ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -66,7 +66,7 @@ class LazyGroup(CommandGroup):
         if not isinstance(command, typer.Typer):
             function, command = command, new_app()
             command.command()(function)
-        return get_command(command)
+        return with_verbosity(get_command(command))
 
 
 def new_app(cls: type[CommandGroup] = CommandGroup, **more: Any) -> typer.Typer:

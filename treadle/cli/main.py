@@ -15,6 +15,8 @@ from treadle.__main__ import INTERRUPTED
 from treadle.cli.json_output import one_document, print_error
 from treadle.cli.lazy import LazyGroup, new_app
 from treadle.cli.limit import since
+from treadle.cli.verbosity import verbosity, with_verbosity
+from treadle.planner.documents.nearest import nearest
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError, TreadleError, brief
 from treadle.planner.version import __version__
 
@@ -65,7 +67,7 @@ def treadle(
     """
 
 
-cli: Any = get_command(app)
+cli: Any = with_verbosity(get_command(app))
 
 
 def main(began: float | None = None) -> None:
@@ -91,7 +93,7 @@ def run(arguments: list[str], began: float | None = None) -> int:
 
 def _run(arguments: list[str], began: float) -> int:
     try:
-        with since(began), cli.make_context("treadle", list(arguments)) as context:
+        with since(began), verbosity(began), cli.make_context("treadle", list(arguments)) as context:
             result = cli.invoke(context)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
@@ -126,22 +128,24 @@ def _run(arguments: list[str], began: float) -> int:
 def _usage(error: typer.TyperException) -> str:
     """What is wrong with a command line, and whose help says more."""
     message = error.format_message().replace(": Value error, ", ": ", 1).rstrip(".")
-    if near := getattr(error, "possibilities", None):
-        message = f"{error.message}; did you mean {near[0]!r}?"
+    option = getattr(error, "option_name", None)
+    if option and getattr(error, "possibilities", None):  # typer lists names that differ much
+        near = nearest(option, error.possibilities)  # type: ignore[attr-defined]
+        message = error.message + (f"; did you mean {near!r}?" if near else "")
     context = getattr(error, "ctx", None)
     return message + (f" (see `{context.command_path} --help`)" if context else "")
 
 
 def _fail(message: str, code: int, error: BaseException) -> int:
     """Print `error` on stderr, its findings first, and as JSON where that was asked for."""
-    from treadle.cli.output import note
+    from treadle.cli.output import note_error, print_line
 
     if os.environ.get("TREADLE_DEBUG", "0") not in ("", "0"):
         traceback.print_exc()
     line = brief(" ".join(message.split()))
     if isinstance(error, CheckFailed):
         for finding in error.findings:
-            note(finding)
+            print_line(finding)
     print_error(line, code, error)
-    note(f"error: {line}")
+    note_error(line)
     return code

@@ -10,20 +10,57 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
 from treadle.cli.json_output import print_json
+from treadle.cli.verbosity import is_quiet
 from treadle.planner.documents.files import read_text
 from treadle.planner.documents.scalars import many
 from treadle.planner.errors import CheckFailed, InputError
 
+ERROR = "error"
+ERASE = "\r\x1b[2K"
+"""Erases the line of the cursor."""
+DRAW_S, LOG_S = 0.1, 30.0
+"""Least seconds between two states of a live line: on a terminal, and in a log."""
+_drawn: list[str] = []
+"""The states of a live line that a terminal shows; empty where none is to be erased."""
+
 
 def note(message: str) -> None:
-    """A line for people that must not mix with what a program reads: stderr, if it can be written."""
+    """A line for people that must not mix with what a program reads: on stderr, and none with `-q`."""
+    if not is_quiet():
+        print_line(message)
+
+
+def note_error(message: str) -> None:
+    """The line of an error on stderr, which `-q` leaves in."""
+    print_line(message, ERROR)
+
+
+def print_line(message: str, label: str = "") -> None:
+    """A line on stderr, if it can be written; a live line there goes on below it."""
+    clear = ERASE if _drawn else ""
+    start = f"{label}: " if label else ""
+    if label and styled(sys.stderr):
+        start = typer.style(start, fg="red", bold=True)
     with suppress(OSError):
-        typer.echo(printable(message), err=True)
+        typer.echo(clear + start + printable(message), file=sys.stderr, color=True)
+
+
+def styled(stream: TextIO) -> bool:
+    """Whether text on `stream` has colours and weights: on a terminal, and where FORCE_COLOR asks for them, but not
+    where NO_COLOR forbids them or TERM is `dumb`."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return os.environ.get("FORCE_COLOR", "0") not in ("", "0") or is_terminal(stream)
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether `stream` is a terminal that takes escape codes."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def printable(text: str) -> str:
@@ -70,30 +107,36 @@ def _was_proposed(sketch: Path, plans: Iterable[Path]) -> bool:
 
 
 @contextmanager
-def live_line() -> Iterator[Callable[[str], None]]:
+def live_line(now: Callable[[], float] = time.monotonic) -> Iterator[Callable[[str], None]]:
     """Yield a function that rewrites one line on a terminal's stderr, at most ten times a second.
 
-    Off a terminal it prints nothing.
+    Off a terminal it prints a line each time that LOG_S seconds have passed since the last one. With `-q` it prints
+    nothing. `now` gives seconds.
     """
-    if not sys.stderr.isatty():
-        yield lambda text: None
-        return
-    last = 0.0
+    terminal, last = is_terminal(sys.stderr), now()
+    if terminal:
+        last -= DRAW_S
 
     def show(text: str) -> None:
         nonlocal last
-        now = time.monotonic()
-        if now - last >= 0.1:
-            last = now
-            room = shutil.get_terminal_size().columns - 1  # a line that wraps could not be erased
-            sys.stderr.write(f"\r\x1b[2K{text[:room]}")
-            sys.stderr.flush()
+        if is_quiet() or now() - last < (DRAW_S if terminal else LOG_S):
+            return
+        last = now()
+        if not terminal:
+            print_line(text)
+            return
+        _drawn[:] = [text]
+        room = shutil.get_terminal_size().columns - 1  # a line that wraps could not be erased
+        sys.stderr.write(f"{ERASE}{printable(text)[:room]}")
+        sys.stderr.flush()
 
     try:
         yield show
     finally:
-        sys.stderr.write("\r\x1b[2K")
-        sys.stderr.flush()
+        if _drawn:
+            _drawn.clear()
+            sys.stderr.write(ERASE)
+            sys.stderr.flush()
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -138,10 +181,18 @@ def print_rich(what: object) -> None:
 
     # Off a terminal rich would fold everything into 80 columns.
     width = None if sys.stdout.isatty() else 240
-    console = Console(file=sys.stdout, width=width, highlight=False, emoji=False)
+    style = styled(sys.stdout)
+    console = Console(
+        file=sys.stdout,
+        width=width,
+        highlight=False,
+        emoji=False,
+        force_terminal=style,
+        color_system="standard" if style else None,
+    )
     with console.capture() as text:
         console.print(what)
-    typer.echo("\n".join(line.rstrip() for line in text.get().splitlines()))
+    typer.echo("\n".join(line.rstrip() for line in text.get().splitlines()), color=True)
 
 
 def print_run(schema: str, folder: Path, result: dict[str, Any], lines: Sequence[str], as_json: bool) -> None:

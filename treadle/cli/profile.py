@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +16,7 @@ from treadle.cli.json_output import print_json
 from treadle.cli.lazy import new_app
 from treadle.cli.options import Json, Nodes, document_option, positive, size_option, written
 from treadle.cli.output import (
+    live_line,
     note,
     print_rich,
     print_table,
@@ -107,8 +106,13 @@ def measure(
     if sizes is not None:
         chunk_sizes = parse_list(sizes, partial(parse_bytes, where="--sizes"))
         words.append(f"--sizes {sizes}")
-    with _progress() as on_step:
-        result = run(world, chunk_sizes, command=" ".join(words), on_step=on_step)
+    with live_line() as show:
+        result = run(
+            world,
+            chunk_sizes,
+            command=" ".join(words),
+            on_step=lambda done, of: show(f"measuring {done}/{of} steps"),
+        )
     if output is not None:
         store.save(result.hardware, output)
         note(f"wrote {output}")
@@ -337,16 +341,3 @@ def _show_fits(fits: dict[str, LinkFit]) -> None:
             for name, fit in fits.items()
         ],
     )
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal's stderr, nothing elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("measuring"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("measuring", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

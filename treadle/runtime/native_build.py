@@ -67,7 +67,10 @@ def compile_library(
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         library = _temporary(f"{library.parent}: {error.strerror}") / name
-    if not _whole(library):
+    if _whole(library):
+        log.info("%s is compiled already: %s", main, library)
+    else:
+        log.info("compile %s", main)
         try:
             with scratch(library.parent) as folder:
                 _compile(command, texts, main, folder, library)

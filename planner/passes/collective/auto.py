@@ -11,6 +11,7 @@ choice is too.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf
@@ -28,6 +29,8 @@ from treadle.planner.passes.collective.symmetry import rank_maps
 from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.passes.collective.universal import universal_bound
 from treadle.planner.search.bound import Bound
+
+log = logging.getLogger("treadle")
 
 Method = Callable[[Request, Effort], Draft]
 
@@ -192,6 +195,7 @@ def candidates(
         if reason:
             skipped[name] = reason
             continue
+        log.info("method %s begins", name)
         beat = best if early and name in SEARCHES else None
         share = replace(effort, limits=limits_for(name, effort.limits), limit_fired=False, beat_ns=beat)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as with_options
@@ -33,6 +34,8 @@ from treadle.planner.search.clock import Clock
 from treadle.planner.search.incumbent import Incumbent
 from treadle.planner.solver import Progress, relative_gap
 from treadle.planner.version import TOOL
+
+log = logging.getLogger("treadle")
 
 __all__ = [
     "Memory",
@@ -158,6 +161,7 @@ def fastest(
             break
         share = clock.share(len(options.allocators) - place)
         chosen = with_options(options, allocator=allocator, allocators=())
+        log.info("allocator %s begins", allocator)
         try:
             plan = plan_one(task, chosen, share, inputs, on_progress, offer)
         except (InfeasibleError, LimitError) as error:

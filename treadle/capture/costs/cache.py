@@ -42,6 +42,7 @@ def kept(device: str, *, fresh: bool = False) -> Iterator[dict[str, Measured]]:
     path = file_of(device)
     before = {} if fresh else _read(path, device)
     known = dict(before)
+    log.info("%d measured costs are in %s", len(known), path)
     try:
         yield known
     finally:

@@ -20,6 +20,7 @@ once is reserved for the last plan.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -43,6 +44,8 @@ from treadle.planner.search.bound import Bound
 from treadle.planner.search.clock import Clock
 from treadle.planner.solver import Progress, relative_gap
 from treadle.planner.solver.interrupt import stop_on_sigint
+
+log = logging.getLogger("treadle")
 
 SMALL = 1_000
 """Forward nodes times backward nodes up to which the 0-1 program takes a second or two."""
@@ -297,6 +300,7 @@ class _Search:
         start = None if self.best is None else self.best.schedule
         self.parts += tuple(map(str, jobs))
         self.running = " and ".join(map(str, jobs))
+        log.info("method %s begins", self.running)
         if isolated:
             self.limit_fired |= race(
                 jobs,

@@ -2,22 +2,27 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 # The folders of one pass, ROOM; mypy reads the first two through the links in treadle/, which give modules their names.
 FOLDERS := $(if $(ROOM),$(wildcard planner/passes/$(ROOM) codegen/$(ROOM) treadle/passes/$(ROOM) treadle/runtime/$(ROOM)))
 PACKAGES := $(patsubst treadle/treadle/%,treadle/%,$(addprefix treadle/,$(FOLDERS)))
 TESTS := $(wildcard $(addprefix tests/,$(FOLDERS)))
-.PHONY: help install demo check test test-slow golden lint format bench bench-collective bench-memory bench-swap bench-fusion wheel docs schemas clean
+.PHONY: help install demo check test test-slow golden lint lock format bench bench-collective bench-memory bench-swap bench-fusion wheel docs schemas clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt constraints-cpu.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: treadle needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 2; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all]' --group dev
+	@sed -n '/^pip==/,/[^\\]$$/p' constraints.txt > .venv/pip.txt
+	@$(BIN)/python .ci/direct > .venv/direct.txt
+	$(PIP) install --require-hashes --upgrade -r .venv/pip.txt
+	@$(PIP) install --require-hashes --no-deps -r constraints-cpu.txt 2>/dev/null || echo "pip finds no CPU build of PyTorch for this Python; taking its default build, on Linux gigabytes with the libraries of CUDA"
+	$(PIP) install --require-hashes -c constraints.txt -r .venv/direct.txt
+	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
 install: $(STAMP) ## make .venv with treadle and everything its tests need
@@ -42,11 +47,16 @@ test-slow: $(STAMP) ## run the tests that take more than 5 s: whole tours, full-
 golden: $(STAMP) ## rewrite tests/golden with what the code makes now; then read git diff
 	$(BIN)/python -m pytest -q -m golden --update-golden
 
-lint: $(STAMP) ## ruff, mypy --strict on the three packages, import contracts
+lint: $(STAMP) ## ruff, mypy --strict on the three packages, import contracts, known vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	@$(BIN)/python .ci/audit
+
+lock: ## rewrite constraints.txt, versions and hashes, after a change of pyproject.toml; needs uv
+	uv pip compile --quiet pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes \
+		--no-annotate --custom-compile-command 'make lock' -o constraints.txt
 
 format: $(STAMP) ## rewrite the sources in the house style
 	$(BIN)/ruff check --fix .

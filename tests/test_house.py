@@ -310,6 +310,21 @@ def test_every_dependency_has_its_reason_and_its_locked_version() -> None:
     assert wanted - locked <= {"gurobipy"}
 
 
+@pytest.mark.parametrize("name", ["constraints.txt", "constraints-cpu.txt"])
+def test_every_locked_version_has_the_hashes_of_its_files_and_no_address(name: str) -> None:
+    text = re.sub(r"^#.*\n", "", (ROOT / name).read_text(), flags=re.MULTILINE)
+    entry = r"[a-z0-9-]+==[\w.+]+( ; [^\n\\]+)?( \\\n    --hash=sha256:[0-9a-f]{64})+\n"
+    assert re.fullmatch(f"({entry})+", text)
+    assert "://" not in (ROOT / name).read_text()
+
+
+def test_what_make_install_names_is_what_the_project_asks_for() -> None:
+    asked = subprocess.run([sys.executable, ROOT / ".ci" / "direct"], capture_output=True, text=True, check=True).stdout
+    names = {re.split(r"[><=\[ ]", line)[0] for line in asked.splitlines()}
+    assert {"jinja2", "torch", "protobuf", "distributed", "pytest"} <= names
+    assert not {"treadle", "gurobipy", "nvidia-nccl-cu13"} & names
+
+
 def test_every_environment_variable_is_documented_once() -> None:
     used, macros = set(), set()
     for path in files():

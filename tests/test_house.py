@@ -465,6 +465,28 @@ def test_jobs_and_reports_name_no_pass() -> None:
             assert not found, f"{path.relative_to(ROOT)} names {found[0]}"
 
 
+def string_parts() -> str:
+    """Every literal text of the product, f-strings without what they insert, one after the other."""
+    return "\n".join(
+        node.value
+        for path in product_files()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+def test_messages_on_the_troubleshooting_page_are_those_of_the_code() -> None:
+    """The first cell of a row begins with a message in backticks, in which `...` stands for what is inserted."""
+    page, texts = (ROOT / "docs" / "troubleshooting.md").read_text(), string_parts()
+    messages = re.findall(r"^\| `([^`]+)`", page, re.MULTILINE)
+    assert len(messages) > 30
+    for message in messages:
+        parts = [part for part in (each.strip(" ,;") for each in message.split("...")) if len(part) > 3]
+        assert parts, message
+        for part in parts:
+            assert part in texts, f"docs/troubleshooting.md quotes {part!r}, which is no message"
+
+
 FORMATS = (ROOT / "docs" / "formats.md").read_text()
 EXAMPLES = re.findall(r"^## ([a-z-]+)$|```(?:yaml|json)\n(.*?)```", FORMATS, re.MULTILINE | re.DOTALL)
 

@@ -32,6 +32,9 @@ MEASURING = re.compile(r"treadle run|python |--verify|--measure")
 
 NUMBER = re.compile(r"(?<![\w.])[\d,]*\d(?:\.\d+)?(?:e[+-]\d+)?(?![\w.,]*\d)(?! ?[KMGT]?i?B\b)")
 
+FAILURE = re.compile(r"^(?:\w*Error|error): |: rejected|treadle\.error/", re.MULTILINE)
+"""What a page shows of a command that ends with another code than 0."""
+
 EVENT = re.compile(
     r"Write\s+(?:this|it)\s+as\s+`(?P<name>[\w./-]+)`:\n\n```\w*\n(?P<file>.*?)```"
     r"|(?P<skip><!-- not run: [^>]+ -->\n\n)?```console\n(?P<session>.*?)```",
@@ -56,7 +59,7 @@ class Quote:
 
     @property
     def ends_as_shown(self) -> bool:
-        return (self.returncode != 0) == bool(re.search(r"^(?:\w*Error|error): |: rejected", self.shown, re.MULTILINE))
+        return (self.returncode != 0) == bool(FAILURE.search(self.shown))
 
     def _compared(self, text: str) -> str:
         if MEASURING.search(self.command):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.quotes import EVENT, PAGES, Quote, commands, pictures, ran
 
-QUICK = {"memory-problem.md"}
+QUICK = {"json-output.md", "memory-problem.md"}
 """Pages that take few seconds; the others are slow."""
 
 RUN = [

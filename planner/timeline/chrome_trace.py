@@ -18,7 +18,7 @@ from typing import Any
 
 from treadle.planner.timeline.simulator import Resource, Schedule, Task
 
-PID = 1  # tracks are numbered from 2 on: a thread whose number is its process's is shown as the main thread
+PID = 1  # tracks are numbered from the next on: a thread with its process's number is shown as the main thread
 
 
 def chrome_trace(
@@ -29,43 +29,47 @@ def chrome_trace(
     ticks_per_us: int = 1000,
     title: str = "treadle",
     flows: bool = False,
+    pid: int = PID,
 ) -> dict[str, Any]:
     """The trace as a JSON-ready dict. A task appears on the track of each resource it uses.
 
     ticks_per_us: time units of the schedule in a microsecond (1000 for nanoseconds). flows: an arrow per dependence.
+    pid: the number of the process, which differs where a file has several.
     """
     tracks = _tracks(tasks, resources, schedule)
-    events: list[dict[str, Any]] = [_meta("process_name", 0, name=title)]
+    events: list[dict[str, Any]] = [_meta("process_name", pid, 0, name=title)]
     spans: list[dict[str, Any]] = []
     home: dict[int, int] = {}  # task -> the track its arrows start and end at
-    for tid, (label, members) in enumerate(tracks, start=PID + 1):
-        events += [_meta("thread_name", tid, name=label), _meta("thread_sort_index", tid, sort_index=tid)]
+    for tid, (label, members) in enumerate(tracks, start=pid + 1):
+        events += [_meta("thread_name", pid, tid, name=label), _meta("thread_sort_index", pid, tid, sort_index=tid)]
         for i in members:
             home.setdefault(i, tid)
             ts = schedule.start[i] / ticks_per_us
             dur = (schedule.end[i] - schedule.start[i]) / ticks_per_us
-            spans.append({"ph": "X", "name": tasks[i].name, "cat": "task", "pid": PID, "tid": tid, "ts": ts, "dur": dur,
+            spans.append({"ph": "X", "name": tasks[i].name, "cat": "task", "pid": pid, "tid": tid, "ts": ts, "dur": dur,
                           "args": {"task": i}})  # fmt: skip
     for memory, curve in schedule.memory.items():
         spans += [
-            {"ph": "C", "name": memory, "pid": PID, "tid": 0, "ts": at / ticks_per_us, "args": {"bytes": level}}
+            {"ph": "C", "name": memory, "pid": pid, "tid": 0, "ts": at / ticks_per_us, "args": {"bytes": level}}
             for at, level in curve
         ]
     if flows:
-        spans += _arrows(tasks, schedule, home, ticks_per_us)
+        spans += _arrows(tasks, schedule, home, ticks_per_us, pid)
     spans.sort(key=lambda event: event["ts"])
     return {"displayTimeUnit": "ns", "traceEvents": events + spans}
 
 
-def _meta(kind: str, tid: int, **args: object) -> dict[str, Any]:
-    return {"ph": "M", "name": kind, "pid": PID, "tid": tid, "args": args}
+def _meta(kind: str, pid: int, tid: int, **args: object) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}
 
 
-def _arrows(tasks: Sequence[Task], schedule: Schedule, home: dict[int, int], ticks_per_us: int) -> list[dict[str, Any]]:
+def _arrows(
+    tasks: Sequence[Task], schedule: Schedule, home: dict[int, int], ticks_per_us: int, pid: int
+) -> list[dict[str, Any]]:
     arrows: list[dict[str, Any]] = []
     for i, task in enumerate(tasks):
         for j in task.after:
-            shared = {"name": "after", "cat": "dependence", "pid": PID, "id": len(arrows) // 2}
+            shared = {"name": "after", "cat": "dependence", "pid": pid, "id": len(arrows) // 2}
             arrows += [
                 {"ph": "s", "tid": home[j], "ts": schedule.start[j] / ticks_per_us, **shared},
                 {"ph": "f", "bp": "e", "tid": home[i], "ts": schedule.start[i] / ticks_per_us, **shared},

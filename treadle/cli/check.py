@@ -75,13 +75,19 @@ def command(
     """
     from treadle.check.file import CheckOptions, check_file
     from treadle.planner.errors import InputError
+    from treadle.report.timelines import ENDING
 
     kinds = input_kinds()
     files_by_role = {role: str(locate(kinds[role], file)) for role, file in named.items() if file is not None}
     inputs = CheckOptions(files_by_role, fresh, tuple(dict.fromkeys(cast("list[Name]", runtimes or []))), fifo_depth)
     rows: list[dict[str, Any]] = []
     code = 0
+    timelines = [path for path in files if path.endswith(ENDING)]
+    if timelines:
+        note(f"passed over {', '.join(timelines)}: a timeline for ui.perfetto.dev, no document")
     for path in files:
+        if path in timelines:
+            continue
         try:
             report = check_file(path, inputs)
         except InputError as error:

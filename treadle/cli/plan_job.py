@@ -39,17 +39,21 @@ def command(
     from treadle.planner.documents.files import write_text
     from treadle.planner.errors import CheckFailed
     from treadle.report.page import render
+    from treadle.report.timelines import timelines, timelines_file
 
     path, out = Path(job), Path(output)
     planned = plan_job(path, out, note, clock)
     results = None if no_run else run_job(planned, path, note)
     summary = outcome(planned, results)
-    write_text(out / "report.html", render(job_page(planned, summary)))
+    page = out / "report.html"
+    timeline = timelines_file(page)
+    write_text(timeline, timelines(planned.plans))
+    write_text(page, render(job_page(planned, summary, timeline.name)))
     if as_json:
         print_json("plan-job", summary.as_json())
     else:
-        for label, value, _ in summary.verdicts:
-            typer.echo(f"{label}: {value}")
-        typer.echo(f"report: {out / 'report.html'}")
+        for card in summary.cards:
+            typer.echo(f"{card.label}: {card.value} ({card.note})")
+        typer.echo(f"report: {page}")
     if summary.failures:
         raise CheckFailed(f"{planned.job.name}: the run does not keep what the plans promise", summary.failures)

@@ -26,31 +26,34 @@ def command(
 ) -> None:
     """Write plans and selections as one HTML page: curves, timelines, certificates, times over size.
 
-    Memory plans of one problem at several budgets also get a curve of time over bytes.
+    Memory plans of one problem at several budgets also get a curve of time over bytes. The file -o with the ending
+    .perfetto.json has the predicted timelines of all plans, for ui.perfetto.dev.
     """
     import msgspec
 
     from treadle.check.plan import require_accepted
     from treadle.check.selection import plans_of, require_told
-    from treadle.passes.collective.selection_section import selection_section
+    from treadle.passes.collective.selection_section import selection_cards, selection_section
     from treadle.planner.documents.files import write_text
     from treadle.planner.documents.plan import Plan
     from treadle.planner.documents.selection import Selection
     from treadle.planner.documents.store import load_any
     from treadle.planner.errors import InputError
-    from treadle.report.page import Page, Section, render
-    from treadle.report.sections import certificates, inputs_table, plan_section, sections_together
+    from treadle.report.page import Page, render
+    from treadle.report.sections import certificate_sections, glance, plan_cards, plan_section, sections_together
+    from treadle.report.timelines import ENDING, timelines, timelines_file
 
+    timeline = timelines_file(output)
     require_apart(output, *plans, hardware)
-    skipped = [path for path in plans if Path(path).suffix in (".svg", ".csv")]
+    skipped = [path for path in plans if path.endswith((".svg", ".csv", ENDING))]
     if skipped:
         note(f"passed over {', '.join(skipped)}: no plan")
     plans = [path for path in plans if path not in skipped]
     if not plans:
         raise InputError("found no plan, expected files of plans, such as DIR/*.json", where=skipped[0])
-    names = {path: Path(path).name.removesuffix(".json") for path in plans}
+    names = {path: _short(Path(path).name) for path in plans}
     if len(set(names.values())) < len(names):
-        names = {path: path.removesuffix(".json") for path in plans}
+        names = {path: _short(path) for path in plans}
     loaded: dict[str, Plan] = {}
     selections: dict[str, Selection] = {}
     for path, name in names.items():
@@ -72,22 +75,44 @@ def command(
 
         machine = load_hardware(hardware, nodes)
     pictured = [plan_section(name, plan, machine) for name, plan in loaded.items() if name in names.values()]
-    if Path(output).suffix == ".svg":
+    drawn = Path(output).suffix == ".svg"
+    if drawn:
         if len(pictured) != 1 or selections:
             raise InputError(f"found {many(len(names), 'document')}, expected one plan for one picture", where=output)
         write_text(output, pictured[0].pictures[0].svg)
     else:
         proofs = "Every plan was checked for this page by code that did not make it."
-        sections = (
-            *(selection_section(name, selection) for name, selection in selections.items()),
-            *sections_together(loaded),
-            *pictured,
-            Section("Certificates", proofs, (certificates(loaded),)),
-            Section("Provenance", "What each plan was made from.", (inputs_table(loaded),)),
+        one = len(names) == 1
+        selected = [selection_cards(selection) for selection in selections.values()]
+        cards = (selected or [plan_cards(plan, machine) for plan in loaded.values()])[0] if one else ()
+        page = Page(
+            title=", ".join(names.values()) if len(names) <= MOST_NAMED else many(len(names), "plan"),
+            subtitle="Plans of treadle: what they decide, what they promise, and how that was checked.",
+            cards=cards,
+            sections=(
+                *(() if cards else glance(loaded)),
+                *(selection_section(name, selection) for name, selection in selections.items()),
+                *sections_together(loaded),
+                *pictured,
+                *certificate_sections(loaded, {}, proofs),
+            ),
+            timeline=timeline.name,
         )
-        write_text(output, render(Page(title="treadle report", subtitle=", ".join(names.values()), sections=sections)))
+        require_apart(str(timeline), *plans, hardware)
+        text = render(page)
+        write_text(timeline, timelines(loaded))
+        write_text(output, text)
     if as_json:
         facts = {name: msgspec.to_builtins(plan.certificate) for name, plan in loaded.items()}
-        print_json("report", {"report": output, "certificates": facts})
+        files = {"report": output} if drawn else {"report": output, "timelines": str(timeline)}
+        print_json("report", {**files, "certificates": facts})
     else:
-        typer.echo(f"wrote {output}")
+        typer.echo(f"wrote {output}" if drawn else f"wrote {output} and {timeline}")
+
+
+MOST_NAMED = 3
+"""Plans that the title of a page names."""
+
+
+def _short(name: str) -> str:
+    return name.removesuffix(".json").removesuffix(".plan")

@@ -14,14 +14,12 @@ from treadle.planner.documents.scalars import Document
 from treadle.planner.documents.trace import Trace
 from treadle.planner.passes.interface import Inputs
 from treadle.planner.search.clock import Clock
+from treadle.report.page import Card
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from treadle.capture.load import ModelStep
-
-Verdict = tuple[str, str, bool | None]
-"""Label, value, and whether it is good news; None for neutral."""
 
 
 class JobInputs(NamedTuple):
@@ -88,7 +86,7 @@ class PredictedRow(NamedTuple):
 class PartReport(NamedTuple):
     """The lines of one part in the job's report."""
 
-    verdicts: tuple[Verdict, ...] = ()
+    cards: tuple[Card, ...] = ()
     failures: tuple[str, ...] = ()
     """Promises that the training did not keep."""
     rows: tuple[PredictedRow, ...] = ()

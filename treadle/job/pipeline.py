@@ -73,7 +73,13 @@ def plan_job(path: Path, out: Path, say: Say, clock: Clock | None = None) -> Pla
     parts = [part for name in ROOMS if (part := room(name).job_part(job, str(path)))]
     wants = {role: wanted for part in parts for role, wanted in part.wants().items()}
     machine, places = beside(path, job.hardware), {role: beside(path, want.name) for role, want in wants.items()}
-    for name in ("trace.json", "hardware.json", *(f"{role}.json" for role in wants), "report.html"):
+    for name in (
+        "trace.json",
+        "hardware.json",
+        *(f"{role}.json" for role in wants),
+        "report.html",
+        "report.perfetto.json",
+    ):
         require_apart(str(out / name), str(path), machine, *places.values())
     hardware = load_hardware(machine, job.nodes)
     others: Inputs = {role: load_named(want.kind, places[role]) for role, want in wants.items()}

@@ -1,4 +1,4 @@
-"""The report of a job's run: verdicts, predictions compared with measurements, and the page that shows them."""
+"""The report of a job's run: cards, predictions compared with measurements, and the page that shows them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from statistics import median
 from typing import Any
 
 from treadle.check.plan import quality
-from treadle.job.part import MeasuredTraining, PartReport, PredictedRow, TrainingComparison, Verdict
+from treadle.job.part import MeasuredTraining, PartReport, PredictedRow, TrainingComparison
 from treadle.job.pipeline import Planned
 from treadle.job.train import RankResult, RankTraining
 from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.scalars import many
 from treadle.planner.passes import pass_of
-from treadle.report.page import Page, Section, Table
-from treadle.report.sections import certificates, inputs_table, plan_section
+from treadle.report.cards import time_card
+from treadle.report.page import Card, Page, Section, Table
+from treadle.report.sections import certificate_sections, plan_section
 
 # Relative. Sums in another order differ in the last bits of float32; over a few steps they stay far below this.
 TOLERANCE = 1e-4
@@ -25,7 +27,7 @@ class JobSummary:
     """`failures` are promises that the run did not keep; `tables` compare predictions with measurements; `unchecked`
     names what the checkers rely on."""
 
-    verdicts: tuple[Verdict, ...]
+    cards: tuple[Card, ...]
     failures: tuple[str, ...]
     tables: tuple[Table, ...]
     measured_peaks: dict[str, int]
@@ -33,7 +35,9 @@ class JobSummary:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "verdicts": {label: value for label, value, _ in self.verdicts},
+            "verdicts": {
+                card.label: {"value": card.value, "good": card.good, "note": card.note} for card in self.cards
+            },
             "failures": list(self.failures),
             "tables": [{"head": table.head, "rows": table.rows} for table in self.tables],
             "measured_peaks": self.measured_peaks,
@@ -45,25 +49,32 @@ def outcome(planned: Planned, results: Sequence[RankResult] | None) -> JobSummar
     plain, ours = [rank.plain for rank in results or ()], [rank.planned for rank in results or ()]
     measured = TrainingComparison(_measured(plain), _measured(ours)) if results else None
     reports = [planned_part.part.report(planned_part.plans, measured) for planned_part in planned.parts]
-    verdicts = [verdict for report in reports for verdict in report.verdicts]
+    cards = [card for report in reports for card in report.cards]
     failures = [failure for report in reports for failure in report.failures]
     unchecked = tuple(report.unchecked for report in reports if report.unchecked)
     if results is None or measured is None:
-        return JobSummary(tuple(verdicts), tuple(failures), (), {}, unchecked)
+        return JobSummary(tuple(cards), tuple(failures), (), {}, unchecked)
     difference = max(abs(a - b) for a, b in zip(_losses(plain), _losses(ours), strict=True))
     same = difference <= TOLERANCE * max(map(abs, _losses(plain)))
     drift = max(rank.parameter_difference for rank in results)
     close = drift <= TOLERANCE * max(rank.parameter_scale for rank in results)
-    verdicts += [
-        ("largest difference of a mean loss", f"{difference:.2g}", same),
-        ("largest difference of a parameter", f"{drift:.2g}", close),
+    steps = len(_losses(plain))
+    found = f"measured over {many(steps, 'step')}: largest difference of a mean loss {difference:.2g}, "
+    cards += [
+        _step_time(measured),
+        Card(
+            "same numbers",
+            "yes, measured" if same and close else "no",
+            same and close,
+            f"{found}of a parameter {drift:.2g}",
+        ),
     ]
     if not same:
         failures.append(f"losses differ by {difference:.3g} from plain DistributedDataParallel")
     if not close:
         failures.append(f"parameters differ by {drift:.3g} from plain DistributedDataParallel after the last step")
     return JobSummary(
-        tuple(verdicts),
+        tuple(cards),
         tuple(failures),
         (_losses_table(plain, ours), _predictions(planned.world, reports, measured.planned, plain)),
         {"measured peak": measured.planned.peak_bytes, "plain PyTorch": measured.plain.peak_bytes},
@@ -71,8 +82,8 @@ def outcome(planned: Planned, results: Sequence[RankResult] | None) -> JobSummar
     )
 
 
-def job_page(planned: Planned, summary: JobSummary) -> Page:
-    """The page of one job: verdicts, comparison, then every plan."""
+def job_page(planned: Planned, summary: JobSummary, timeline: str | None = None) -> Page:
+    """The page of one job: cards, comparison, then every plan. timeline: the file with the timelines, if any."""
     sections = []
     if summary.tables:
         steps = planned.job.run.steps
@@ -82,16 +93,21 @@ def job_page(planned: Planned, summary: JobSummary) -> Page:
     sections += [plan_section(name, plan, hardware, summary.measured_peaks) for name, plan in planned.plans.items()]
     checked = "Every plan was accepted by a checker that shares no code with what made the plan"
     qualities = {name: proved(planned, plan) for name, plan in planned.plans.items()}
-    table = certificates(planned.plans, qualities)
-    sections.append(Section("Certificates", f"{'; '.join((checked, *summary.unchecked))}.", (table,)))
-    sections.append(Section("Provenance", "What each plan was made from.", (inputs_table(planned.plans),)))
+    sections += certificate_sections(planned.plans, qualities, f"{'; '.join((checked, *summary.unchecked))}.")
     ranks = f"{planned.world} ranks, {len(planned.given.trace.ops)} operators"
     return Page(
         title=planned.job.name,
         subtitle=f"{planned.job.model} on {hardware.name}: {ranks}.",
-        verdicts=summary.verdicts,
+        cards=summary.cards,
         sections=tuple(sections),
+        timeline=timeline,
     )
+
+
+def _step_time(measured: TrainingComparison) -> Card:
+    """The time of a step with its exchange of gradients."""
+    ours, plain = ((run.compute_s + run.exchange_s) * 1e9 for run in (measured.planned, measured.plain))
+    return time_card("step time", ours, plain, "plain DistributedDataParallel", "measured")
 
 
 def proved(planned: Planned, plan: Plan) -> str:

@@ -22,7 +22,7 @@ from treadle.planner.passes.interface import Inputs
 
 if TYPE_CHECKING:
     from treadle.job.part import JobPart
-    from treadle.report.page import Section
+    from treadle.report.page import Card, Section
 
 D = TypeVar("D", bound=Decisions)
 DEFAULT_SIZES = "0,1,1000,65537,1000003"
@@ -80,6 +80,12 @@ class Room(ABC, Generic[D]):
     @abstractmethod
     def section(self, name: str, plan: Plan[D], context: SectionContext) -> Section:
         """The section of the report on one plan."""
+
+    def cards(self, plan: Plan[D], context: SectionContext) -> tuple[Card, ...]:
+        """The headline facts of one plan, by default those of its certificate."""
+        from treadle.report.cards import certificate_cards
+
+        return certificate_cards(plan)
 
     def together(self, plans: Mapping[str, Plan[D]]) -> list[Section]:
         """Sections on several plans of the pass, by name, in addition to those on each."""

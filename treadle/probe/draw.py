@@ -10,7 +10,7 @@ from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.errors import InputError
 from treadle.probe.draw_layout import Point, arrange
-from treadle.report.svg import styled, text_of
+from treadle.report.svg import HoverArea, styled, text_of
 
 MOST_NODES = 4
 MOST_DEVICES = 64
@@ -45,8 +45,9 @@ def topology_svg(
         found = f"found {hardware.devices_per_node} devices per node, expected at most {MOST_DEVICES} in a picture"
         raise InputError(found, where=hardware.name, path="$.devices")
     with styled() as figure:
-        _Picture(figure, hardware, highlight or {}, meaning).draw()
-        return text_of(figure)
+        picture = _Picture(figure, hardware, highlight or {}, meaning)
+        picture.draw()
+        return text_of(figure, [(picture.axes, picture.areas)])
 
 
 class _Picture:
@@ -62,6 +63,7 @@ class _Picture:
         self.nodes = min(hardware.nodes, MOST_NODES)
         self.pitch = 2 * self.panel.half_width + 0.5
         self.legend: dict[str, tuple[str, float]] = {}
+        self.areas: list[HoverArea] = []
         self.pale = 0.3 if highlight else 1.0
         self.fastest = max([*(_rate(part) or 0 for part in (*hardware.links, *hardware.switches)), 1e-9])
         rows = self._legend_rows()
@@ -173,6 +175,7 @@ class _Picture:
             self.axes.add_patch(Circle(_moved(at, shift), 0.31, facecolor=_INK, edgecolor=_PAPER, zorder=6))
             rank = node * hardware.devices_per_node + local
             self._text(*_moved(at, shift), str(rank), color=_PAPER, zorder=7)
+            self._named(_moved(at, shift), 0.31, f"rank {rank}, node {node}")
 
     def _network(self) -> None:
         from matplotlib.patches import Circle
@@ -212,8 +215,12 @@ class _Picture:
             start, end = self._rank_at(src), self._rank_at(dst)
             if weight <= 0 or start is None or end is None or src == dst:
                 continue
-            bend = f"arc3,rad={self._bend(start, end, src // per_node != dst // per_node)}"
+            rad = self._bend(start, end, src // per_node != dst // per_node)
+            bend = f"arc3,rad={rad}"
             style: Any = {"color": _HIGHLIGHT, "linewidth": 0.6 + 2.4 * weight / most, "alpha": 0.85, "zorder": 5.5}
+            right, up = end[0] - start[0], end[1] - start[1]
+            at = start[0] + right / 2 + up * rad / 2, start[1] + up / 2 - right * rad / 2
+            self._named(at, 0.15, f"{src} → {dst}: {weight / most:.0%} of the traffic of the busiest pair")
             shape: Any = {"arrowstyle": "-|>", "mutation_scale": 7, "shrinkA": 11, "shrinkB": 12}
             self.axes.add_patch(FancyArrowPatch(start, end, connectionstyle=bend, **shape, **style))
 
@@ -239,6 +246,10 @@ class _Picture:
     def _width(self, part: Any) -> float:
         rate = _rate(part)
         return 1.0 if rate is None else 0.8 + 2.2 * min(1.0, rate / self.fastest)
+
+    def _named(self, at: Point, half: float, text: str) -> None:
+        """A square around `at` that shows `text`."""
+        self.areas.append(HoverArea(at[0] - half, at[0] + half, text, at[1] - half, at[1] + half))
 
     def _line(self, start: Point, end: Point, color: str, width: float, **how: Any) -> None:
         """A line; `arrow` and `dashed` say how it looks, `order` what it lies on, `pale` its opacity."""

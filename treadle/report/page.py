@@ -1,17 +1,34 @@
-"""The report page: sections of tables and pictures, rendered into one HTML file that needs nothing else."""
+"""The report page: cards, sections of tables and pictures, rendered into one HTML file that needs nothing else."""
 
 from __future__ import annotations
 
+import hashlib
+from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from treadle.planner.resources import folder
+from treadle.report.inline import inlined
+
+FOLDED_ROWS = 16
+"""A table with more rows is folded."""
+
+
+class Card(NamedTuple):
+    """A headline fact: a label, its value, whether that is good news (None for neutral), and how it is known."""
+
+    label: str
+    value: str
+    good: bool | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True)
 class Table:
     """A head and rows of printed cells; the first column is left-aligned text, with `words` all are.
 
-    A long one is folded away below its caption.
+    A long one is folded below its caption.
     """
 
     head: tuple[str, ...]
@@ -21,7 +38,12 @@ class Table:
 
     @property
     def long(self) -> bool:
-        return len(self.rows) > 60 and bool(self.caption)
+        return len(self.rows) > FOLDED_ROWS
+
+    @property
+    def name(self) -> str:
+        """What the table is called where it is folded."""
+        return self.caption.removesuffix(".") or self.head[0].capitalize()
 
 
 @dataclass(frozen=True)
@@ -42,16 +64,27 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """`verdicts` are the headline facts: (label, value, whether it is good news; None for neutral)."""
+    """`cards` come first. `timeline` is the file next to the page that has the timelines of its plans, if any."""
 
     title: str
     subtitle: str
-    verdicts: tuple[tuple[str, str, bool | None], ...] = ()
+    cards: tuple[Card, ...] = ()
     sections: tuple[Section, ...] = ()
+    timeline: str | None = None
+
+
+class _Shown(NamedTuple):
+    """A picture as the page shows it: its place, or the place of an equal one above and its section."""
+
+    id: str
+    picture: Picture
+    svg: str
+    same_as: str
+    section: str
 
 
 def render(page: Page) -> str:
-    """HTML of `page`: no script, no request to anywhere."""
+    """HTML of `page`: its only script stands inside, and it requests nothing from anywhere."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -61,11 +94,25 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["scoped"] = _scoped
-    return environment.get_template("page.html.j2").render(page=page)
+    script = (folder("templates") / "report" / "page.js").read_text(encoding="utf-8")
+    allowed = b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.get_template("page.html.j2").render(
+        page=page, pictures=_pictures(page.sections), script=script, allowed=allowed
+    )
 
 
-def _scoped(svg: str, prefix: str) -> str:
-    """`svg` with its ids made unique on the page."""
-    svg = svg.replace('id="', f'id="{prefix}').replace("url(#", f"url(#{prefix}")
-    return svg.replace('href="#', f'href="#{prefix}')
+def _pictures(sections: Sequence[Section]) -> list[list[_Shown]]:
+    """The pictures of each section. One that stands further up is not drawn again."""
+    first: dict[str, tuple[str, str]] = {}
+    shown = []
+    for place, section in enumerate(sections, 1):
+        own = []
+        for number, picture in enumerate(section.pictures, 1):
+            name = f"picture-{place}-{number}"
+            same, title = first.setdefault(picture.svg, (name, section.title))
+            again = same != name
+            own.append(
+                _Shown(name, picture, "" if again else inlined(picture.svg, f"{name}-"), same if again else "", title)
+            )
+        shown.append(own)
+    return shown

@@ -9,9 +9,9 @@ from treadle.passes import room, room_of
 from treadle.passes.interface import SectionContext
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
-from treadle.planner.documents.scalars import many
+from treadle.planner.documents.scalars import format_time, many
 from treadle.planner.passes import name_of, pass_of, rooms
-from treadle.report.page import Section, Table
+from treadle.report.page import Card, Section, Table
 
 
 def plan_section(
@@ -19,6 +19,37 @@ def plan_section(
 ) -> Section:
     """The section of one plan. measured: peaks in bytes by label, for sections that draw them."""
     return room_of(plan).section(name, plan, SectionContext(hardware, measured or {}))
+
+
+def plan_cards(
+    plan: Plan, hardware: Hardware | None = None, measured: Mapping[str, int] | None = None
+) -> tuple[Card, ...]:
+    """The headline facts of one plan."""
+    return room_of(plan).cards(plan, SectionContext(hardware, measured or {}))
+
+
+def glance(plans: Mapping[str, Plan]) -> list[Section]:
+    """The headline facts of several plans, a table for those with the same ones."""
+    tables: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for name, plan in plans.items():
+        cards = plan_cards(plan)
+        labels = tuple(card.label for card in cards)
+        tables.setdefault(labels, []).append((name, *(card.value for card in cards)))
+    found = tuple(Table(("plan", *labels), tuple(rows), words=True) for labels, rows in tables.items())
+    return [Section("At a glance", "All figures are predictions; no plan was run for this page.", found)]
+
+
+def certificate_sections(plans: Mapping[str, Plan], qualities: Mapping[str, str], checked: str) -> list[Section]:
+    """The last sections of a page: what is proved of each plan, and from what it was made. checked: who checked."""
+    return [
+        Section("Checks and lower bounds", checked, (certificates(plans, qualities),)),
+        Section("Inputs and search", "Files and methods that each plan was made with.", (inputs_table(plans),)),
+    ]
+
+
+def titled(kind: str, name: str) -> str:
+    """The title of a section on the plan `name`: `Kind: 0.8x`, or only `Kind` where the name says no more."""
+    return kind if name.lower() == kind.lower() else f"{kind}: {name}"
 
 
 def sections_together(plans: Mapping[str, Plan]) -> list[Section]:
@@ -31,7 +62,7 @@ def sections_together(plans: Mapping[str, Plan]) -> list[Section]:
 
 
 def certificates(plans: Mapping[str, Plan], qualities: Mapping[str, str] | None = None) -> Table:
-    """One row per plan: what the checker says of it now, objective, bound, gap, and the argument of the bound.
+    """One row per plan: what the checker finds now, time, bound, gap, and the argument of the bound.
 
     qualities: words for plans of which more is known than they say themselves.
     """
@@ -43,15 +74,14 @@ def certificates(plans: Mapping[str, Plan], qualities: Mapping[str, str] | None 
             (
                 name,
                 f"rejected: {many(len(findings), 'finding')}" if findings else "accepted",
-                f"{proof.objective:,.0f} {proof.unit}",
-                f"{proof.lower_bound:,.0f} {proof.unit}",
+                format_time(proof.objective),
+                format_time(proof.lower_bound),
                 (qualities or {}).get(name) or quality(plan),
                 proof.argument,
             )
         )
-    return Table(
-        ("plan", "independent check", "objective", "lower bound", "quality", "why nothing is below"), tuple(rows)
-    )
+    head = ("plan", "independent check", "time", "lower bound", "quality", "argument of the lower bound")
+    return Table(head, tuple(rows), words=True)
 
 
 def inputs_table(plans: Mapping[str, Plan]) -> Table:
@@ -61,7 +91,7 @@ def inputs_table(plans: Mapping[str, Plan]) -> Table:
         made = plan.provenance
         files = "; ".join(f"{role} {ref.file} ({ref.digest[:19]})" for role, ref in sorted(plan.inputs.items()))
         rows.append((name, files, made.method, _ended(plan), made.tool))
-    return Table(("plan", "inputs", "method", "search ended", "made by"), tuple(rows))
+    return Table(("plan", "inputs", "method", "search ended", "made by"), tuple(rows), words=True)
 
 
 def _ended(plan: Plan) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from treadle.report.svg import PALETTE, figure, text_of
+from treadle.planner.documents.scalars import format_time
+from treadle.report.svg import PALETTE, HoverArea, figure, text_of
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,13 @@ class Bar:
     duration_us: float
     group: str
     label: str = ""
+
+    @property
+    def described(self) -> str:
+        """Name, group and times, for the one who points at it."""
+        name = self.label if self.label == self.group else f"{self.label or 'several'} ({self.group})"
+        times = f"{format_time(self.duration_us * 1e3)} from {format_time(self.start_us * 1e3)} on"
+        return f"{name}\n{self.row}\n{times}"
 
 
 def timeline_svg(bars: Sequence[Bar]) -> str:
@@ -48,4 +56,11 @@ def timeline_svg(bars: Sequence[Bar]) -> str:
         axes.set(xlabel=f"predicted time ({unit})", xlim=(0, end / scale), ylim=(len(rows) - 0.5, -0.5))
         if len(groups) > 1:
             axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
-        return text_of(drawn)
+        areas = [bar_area(bar, rows.index(bar.row), scale) for bar in bars]
+        return text_of(drawn, [(axes, areas)])
+
+
+def bar_area(bar: Bar, place: int, scale: float) -> HoverArea:
+    """The area of a bar in row `place`, on an axis in units of `scale` us."""
+    left, right = bar.start_us / scale, (bar.start_us + bar.duration_us) / scale
+    return HoverArea(left, right, bar.described, place - 0.4, place + 0.4)

@@ -7,7 +7,7 @@ from lxml import etree
 
 from treadle.passes.collective.sizes_figure import SizeRange, sizes_svg
 from treadle.passes.memory.figure import memory_svg
-from treadle.report.page import Page, Picture, Section, Table, render
+from treadle.report.page import Card, Page, Picture, Section, Table, render
 from treadle.report.timeline_figure import Bar, timeline_svg
 
 MIB = 2**20
@@ -28,7 +28,14 @@ def words(svg: str) -> set[str]:
 
 
 def test_memory_picture_names_every_line_and_category() -> None:
-    expected = {"parameters", "activations, first run", "budget", "store-all peak", "measured peak", "backward starts"}
+    expected = {
+        "parameters",
+        "activations, first run",
+        "budget",
+        "peak, everything kept",
+        "measured peak",
+        "backward starts",
+    }
     assert expected <= words(memory_picture())
 
 
@@ -66,11 +73,16 @@ def test_timeline_keeps_rows_in_order_and_labels_wide_bars_only() -> None:
 
 
 def test_page_escapes_text_and_keeps_ids_apart() -> None:
-    picture = Picture('<svg xmlns="http://www.w3.org/2000/svg"><g id="a"/><use href="#a"/></svg>', "twice")
-    section = Section("s", "x < y & z", (Table(("h",), (("<cell>",),)),), (picture, picture))
-    page = render(Page("<title>", "", (("v", "1", True),), (section,)))
+    picture = Picture('<svg xmlns="http://www.w3.org/2000/svg"><g id="a"/><use href="#a"/></svg>', "one")
+    other = Picture(picture.svg.replace("/></svg>", ' x="1"/></svg>'), "other")
+    section = Section("s", "x < y & z", (Table(("h",), (("<cell>",),)),), (picture, picture, other))
+    page = render(Page("<title>", "", (Card("v", "1", True, "<note>"),), (section,)))
+    assert "&lt;note&gt;" in page
+    assert page.count("<svg") == 2
+    assert 'is the same as <a href="#picture-1-1">that of s</a>' in page
+    assert 'href="#picture-1-3-a"' in page
     assert "&lt;title&gt;" in page
     assert "&lt;cell&gt;" in page
     assert "x &lt; y &amp; z" in page
-    assert 'id="f1-1-a"' in page
-    assert 'href="#f1-2-a"' in page
+    assert 'id="picture-1-1-a"' in page
+    assert 'href="#picture-1-1-a"' in page

@@ -11,8 +11,8 @@ from tests.planner.samples import DOCUMENTS, HARDWARE
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
-from treadle.report.page import Page, Section, render
-from treadle.report.sections import certificates, inputs_table, plan_section
+from treadle.report.page import Card, Page, Section, render
+from treadle.report.sections import certificates, inputs_table, plan_cards, plan_section
 
 HTML = "<script>x</script> \"' ]]> --> {{ x }} $\\frac{ $ \\"
 
@@ -37,7 +37,7 @@ def page(name: str, plan: Plan) -> str:
         plan_section(name, plan, HARDWARE, {name: 100}),
         Section(name, name, (certificates({name: plan}), inputs_table({name: plan}))),
     )
-    return render(Page(name, name, ((name, name, None),), sections))
+    return render(Page(name, name, (Card(name, name, None, name), *plan_cards(plan)), sections, name))
 
 
 @pytest.mark.parametrize("kind", [kind for kind, document in DOCUMENTS.items() if isinstance(document, Plan)])

@@ -17,7 +17,7 @@ from treadle.planner.passes.interface import Inputs
 
 if TYPE_CHECKING:
     from treadle.job.part import JobPart
-    from treadle.report.page import Section
+    from treadle.report.page import Card, Section
 
 
 class CollectiveRoom(Room[CollectiveDecisions]):
@@ -39,6 +39,11 @@ class CollectiveRoom(Room[CollectiveDecisions]):
 
         section = job.section(CollectiveJob)
         return None if section is None else CollectivePart(section)
+
+    def cards(self, plan: Plan[CollectiveDecisions], context: SectionContext) -> tuple[Card, ...]:
+        from treadle.passes.collective.cards import collective_cards
+
+        return collective_cards(plan)
 
     def section(self, name: str, plan: Plan[CollectiveDecisions], context: SectionContext) -> Section:
         from treadle.passes.collective.section import collective_section

@@ -11,6 +11,7 @@ from treadle.planner.documents.plan import KnownOptions, Plan
 from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.report.page import Picture, Section, Table
+from treadle.report.sections import titled
 from treadle.report.timeline_figure import Bar, timeline_svg
 
 
@@ -45,15 +46,15 @@ def collective_section(name: str, plan: Plan[CollectiveDecisions], hardware: Har
         f"{decisions.collective} of {format_bytes(decisions.input_bytes)} on each of {many(decisions.ranks, 'rank')} "
         f"in {time_us:,.1f} us ({bandwidth:.3g} GB/s of input), "
         f"{many(len(decisions.transfers), 'transfer')} of {format_bytes(decisions.chunk_bytes)}, "
-        f"protocol {decisions.protocol}, {many(decisions.instances, 'instance')}; its messages alone take "
-        f"{decisions.makespan_ns / 1e3:,.1f} us on links and ports, as drawn."
+        f"protocol {decisions.protocol}, {many(decisions.instances, 'instance')}. The pictures show the messages "
+        f"alone, which take {decisions.makespan_ns / 1e3:,.1f} us on links and ports."
     )
     rows = tuple(
         (f"{src} → {dst}", str(size // decisions.chunk_bytes), format_bytes(size))
         for (src, dst), size in sorted(bytes_over.items())
     )
-    tables = (*candidates(plan), Table(("link", "chunks", "bytes"), rows))
-    return Section(f"Collective: {name}", text, tables, tuple(pictures))
+    tables = (*candidates(plan), Table(("link", "chunks", "bytes"), rows, "Traffic of each link."))
+    return Section(titled("Collective", name), text, tables, tuple(pictures))
 
 
 def candidates(plan: Plan[CollectiveDecisions]) -> tuple[Table, ...]:
@@ -64,8 +65,8 @@ def candidates(plan: Plan[CollectiveDecisions]) -> tuple[Table, ...]:
     if known.candidates_ns:
         tables.append(_compared(known))
     if known.skipped:
-        reasons = tuple((f"{name}: {why}",) for name, why in sorted(known.skipped.items()))
-        tables.append(Table(("method that auto skipped",), reasons))
+        reasons = tuple(sorted(known.skipped.items()))
+        tables.append(Table(("method", "reason"), reasons, "Methods that auto left out.", words=True))
     if known.transport is not None and known.transport.simulated_us:
         rows = _ranked(known.transport.simulated_us, known.transport.chosen)
         caption = "Protocols and instances, by the simulated time of the program."
@@ -85,8 +86,8 @@ def _compared(known: KnownOptions) -> Table:
         )
         for name in ranked
     )
-    titles = ("method", *(["us"] if programs else []), "us on links alone")
-    return Table(titles, rows, "Methods that auto compared.")
+    titles = ("method", *(["program, us"] if programs else []), "messages alone, us")
+    return Table(titles, rows, "Methods that auto compared, by predicted time.")
 
 
 def _ranked(times: Mapping[str, float], chosen: str | None) -> tuple[tuple[str, ...], ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from treadle.passes.collective.sizes_figure import SizeRange, sizes_svg
 from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.documents.selection import Entry, Selection
-from treadle.report.page import Picture, Section, Table
+from treadle.report.cards import CHECKED
+from treadle.report.page import Card, Picture, Section, Table
 
 
 def selection_section(name: str, selection: Selection) -> Section:
@@ -22,11 +23,31 @@ def selection_section(name: str, selection: Selection) -> Section:
     tables = (_ranges(selection), *_simulated(selection))
     caption = (
         "Time over size, both logarithmic. Solid: planned transfers on links and ports. Dotted: the program that is "
-        "generated, with its threadblocks, protocol and instances, as treadle simulate runs it. Dashed: no algorithm "
-        "is faster on these links. Upright lines: where another algorithm, protocol or number of instances takes over."
+        "generated, with its threadblocks, protocol and instances, as treadle simulate runs it. Dashed: the lower "
+        "bound; no algorithm is faster on these links. Vertical lines: where another algorithm, protocol or number of "
+        "instances takes over."
     )
     drawn = sizes_svg([_drawn(entry) for entry in entries])
     return Section(f"Sizes: {name}", text, tables, (Picture(drawn, caption),))
+
+
+def selection_cards(selection: Selection) -> tuple[Card, ...]:
+    """The headline facts of one selection."""
+    entries = selection.entries
+    above = [gap for entry in entries for gap in _gaps(entry)]
+    plans = len({entry.plan.file for entry in entries})
+    span = f"{format_bytes(entries[0].min_bytes)} to {format_bytes(entries[-1].max_bytes)}"
+    count = (
+        f"{many(plans, 'algorithm')} in {many(len(entries), 'range')}, for {many(len(selection.sizes), 'size')} tried"
+    )
+    best = "of the best plan found, by predicted time, at the sizes tried"
+    bound = "planned time against the proven lower bound, at the ends of the ranges"
+    return (
+        Card("input of one rank", span, None, count),
+        Card("within", f"{selection.tolerance:.0%}", None, best),
+        Card("gap to the lower bound", f"{min(above):.0%} to {max(above):.0%}", None, bound),
+        Card("result", "checked, not run", None, CHECKED.format("Every rank ends with the result of every algorithm")),
+    )
 
 
 def _key(entry: Entry) -> str:
@@ -66,9 +87,9 @@ def _ranges(selection: Selection) -> Table:
                 _name(entry),
             )
         )
-    head = ("input of one rank", "protocol", "instances", "planned us", "bound us", "above bound",
-            "simulated us", "plan")  # fmt: skip
-    return Table(head, tuple(rows))
+    head = ("input of one rank", "protocol", "instances", "planned us", "lower bound us",
+            "above the bound", "simulated us", "plan")  # fmt: skip
+    return Table(head, tuple(rows), "Which plan runs at which size.")
 
 
 def _simulated(selection: Selection) -> tuple[Table, ...]:
@@ -92,8 +113,14 @@ def _simulated(selection: Selection) -> tuple[Table, ...]:
         )
         for name in names
     )
-    return (Table(head, rows, "Protocols and instances that were simulated, by the range that begins at a size."),)
+    return (
+        Table(
+            head,
+            rows,
+            "Protocols and instances that were simulated, at both ends of a range; - where not tried.",
+        ),
+    )
 
 
 def _pair(ends: tuple[float | None, float | None], before: str = "") -> str:
-    return before + " to ".join("not tried" if time is None else f"{time:,.2f}" for time in ends)
+    return before + " to ".join("-" if time is None else f"{time:,.2f}" for time in ends)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treadle.planner.documents.scalars import format_bytes
-from treadle.report.svg import PALETTE, figure, text_of
+from treadle.report.svg import PALETTE, HoverArea, figure, text_of
 
 POINTS = 24
 
@@ -46,12 +46,27 @@ def sizes_svg(ranges: Sequence[SizeRange]) -> str:
         powers = [2**power for power in range(first.bit_length() - 1, last.bit_length() + 1)]
         shown = [size for size in powers if first <= size <= last][:: -(-len(powers) // 10)]
         axes.set_xticks(shown, [format_bytes(size) for size in shown])
+        axes.yaxis.get_major_locator().set_params(subs=(1, 2, 5))
         axes.yaxis.set_major_formatter(lambda time, _: f"{time:g}")
         axes.minorticks_off()
         axes.grid(axis="y", color="#eef1f4")
         axes.set(xlabel="input of one rank", ylabel="time (us)")
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
-        return text_of(drawn)
+        return text_of(drawn, [(axes, [area for one in ranges for area in _areas(one)])])
+
+
+def _areas(one: SizeRange) -> list[HoverArea]:
+    """Spots side by side over a range, with its times at their sizes."""
+    curves = {"planned": one.predicted_us, "simulated": one.simulated_us, "lower bound": one.bound_us}
+    times = {name: _curve(one.bytes, ends) for name, ends in curves.items() if ends is not None}
+    sizes = next(iter(times.values()))[0]
+    areas = []
+    for place, size in enumerate(sizes):
+        lines = [f"{name}: {found[place]:,.4g} us" for name, (_, found) in times.items()]
+        left = (sizes[max(0, place - 1)] * size) ** 0.5
+        right = (sizes[min(len(sizes) - 1, place + 1)] * size) ** 0.5
+        areas.append(HoverArea(left, right, "\n".join((f"{one.label}, {format_bytes(round(size))}", *lines))))
+    return areas
 
 
 def _curve(ends: tuple[int, int], times: tuple[float, float]) -> tuple[list[float], list[float]]:

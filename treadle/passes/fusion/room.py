@@ -10,10 +10,15 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.fusion.decisions import FusionDecisions
 
 if TYPE_CHECKING:
-    from treadle.report.page import Section
+    from treadle.report.page import Card, Section
 
 
 class FusionRoom(Room[FusionDecisions]):
+    def cards(self, plan: Plan[FusionDecisions], context: SectionContext) -> tuple[Card, ...]:
+        from treadle.passes.fusion.cards import fusion_cards
+
+        return fusion_cards(plan)
+
     def section(self, name: str, plan: Plan[FusionDecisions], context: SectionContext) -> Section:
         from treadle.passes.fusion.section import fusion_section
 

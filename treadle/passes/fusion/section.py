@@ -10,6 +10,7 @@ from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSE
 from treadle.planner.passes.fusion.notation import legend, notation
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.report.page import Picture, Section, Table
+from treadle.report.sections import titled
 from treadle.report.timeline_figure import Bar, timeline_svg
 
 MOST_ROWS = 40
@@ -21,7 +22,7 @@ def fusion_section(name: str, plan: Plan[FusionDecisions]) -> Section:
     decisions = plan.decisions
     few = len(decisions.stages) <= MOST_ROWS
     return Section(
-        title=f"{name}: fusion",
+        title=titled("Fusion", name),
         text=_text(plan, decisions),
         tables=tuple(_tables(decisions)),
         pictures=(
@@ -46,7 +47,7 @@ def _text(plan: Plan[FusionDecisions], decisions: FusionDecisions) -> str:
     words = [
         f"{sizes} on {where}: {schedule}, which is {launches} in {decisions.time_ns / 1000:,.1f} us, predicted.",
         f"({legend(schedule)}.)",
-        f"The proven bound, {plan.certificate.argument}, is {plan.certificate.gap:.1%} below.",
+        f"The proven lower bound is {plan.certificate.gap:.1%} below; its argument: {plan.certificate.argument}.",
         f"Each rank sends {decisions.volume:,.0f} elements, {sent_on}loads and stores {decisions.traffic:,.0f}, and "
         f"keeps {decisions.state:,.0f} of state.",
     ]
@@ -79,23 +80,24 @@ def _tables(decisions: FusionDecisions) -> Iterator[Table]:
             )
             for stage in decisions.stages
         ),
-        "Launches in order; us are of each in isolation",
+        "Launches in order, with the time of each in isolation.",
+        words=True,
     )
     if decisions.rivals:
         yield Table(
-            ("schedule", "us", "times the plan"),
+            ("schedule", "us", "times as long as the plan"),
             tuple(
                 (rival.name, f"{rival.time_ns / 1000:,.2f}", f"{rival.time_ns / max(1, decisions.time_ns):.2f}")
                 for rival in sorted(decisions.rivals, key=lambda rival: (rival.time_ns, rival.name))
             ),
-            f"Other schedules, of {decisions.considered:,} that were priced",
+            f"The best other schedules, of {decisions.considered:,} that were priced.",
         )
     if decisions.taken:
         rows = [(each.transform, _on(each), each.why) for each in decisions.taken]
-        yield Table(("transformation", "on", "why"), tuple(rows), "Taken, in this order", words=True)
+        yield Table(("transformation", "on", "why"), tuple(rows), "Transformations taken, in this order.", words=True)
     if decisions.refused:
         refused = dict.fromkeys((each.transform, _on(each), each.why, each.code or "-") for each in decisions.refused)
-        yield Table(("transformation", "on", "why", "code"), tuple(refused), "Refused", words=True)
+        yield Table(("transformation", "on", "why", "code"), tuple(refused), "Transformations refused.", words=True)
 
 
 def _on(reason: Reason) -> str:

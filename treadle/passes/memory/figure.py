@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from treadle.report.levels import level_areas
 from treadle.report.svg import PALETTE, bytes_unit, figure, text_of
 
 # The same category has the same colour on every page; others take what is left.
@@ -34,18 +35,21 @@ def memory_svg(
     top = max(budget_bytes, store_all_peak_bytes, *measured.values())
     unit, name_of_unit = bytes_unit(top)
     categories = list(points[0][1])
+    names = {name: LABELS.get(name, name.replace("_", " ")) for name in categories}
     others = iter([colour for colour in (*PALETTE, *PALETTE) if colour not in COLOURS.values()])
     with figure(10, 3.6) as (drawn, axes):
         axes.stackplot(
             times,
             [[level[name] / unit for _, level in points] for name in categories],
-            labels=[LABELS.get(name, name.replace("_", " ")) for name in categories],
+            labels=[names[name] for name in categories],
             colors=[COLOURS.get(name) or next(others) for name in categories],
             step="post",
             linewidth=0,
         )
         axes.axhline(budget_bytes / unit, color="#000000", linewidth=1.6, label="budget")
-        axes.axhline(store_all_peak_bytes / unit, color="#000000", linewidth=1, linestyle=":", label="store-all peak")
+        axes.axhline(
+            store_all_peak_bytes / unit, color="#000000", linewidth=1, linestyle=":", label="peak, everything kept"
+        )
         for style, (label, level) in zip(("--", "-."), measured.items(), strict=False):
             axes.axhline(level / unit, color="#B00020", linewidth=1.2, linestyle=style, label=label)
         axes.axvline(forward_ends_ns / 1e6, color="#666666", linewidth=0.8)
@@ -62,13 +66,14 @@ def memory_svg(
             xlim=(0, times[-1]),
             ylim=(0, None),
         )
-        handles, names = axes.get_legend_handles_labels()
-        order = [*reversed(range(len(categories))), *range(len(categories), len(names))]
+        handles, labels = axes.get_legend_handles_labels()
+        order = [*reversed(range(len(categories))), *range(len(categories), len(labels))]
         axes.legend(
             [handles[place] for place in order],
-            [names[place] for place in order],
+            [labels[place] for place in order],
             loc="upper left",
             bbox_to_anchor=(1.01, 1),
             frameon=False,
         )
-        return text_of(drawn)
+        areas = level_areas([(time / 1e6, level) for time, level in points], 1e6, names)
+        return text_of(drawn, [(axes, areas)])

@@ -8,18 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.job.part import (
-    JobInputs,
-    JobPart,
-    JobPlan,
-    PartReport,
-    PredictedRow,
-    RankStep,
-    TrainingComparison,
-    Verdict,
-)
+from treadle.job.part import JobInputs, JobPart, JobPlan, PartReport, PredictedRow, RankStep, TrainingComparison
+from treadle.passes.memory.cards import measured_cards, memory_cards
 from treadle.planner.documents.plan import InputRef, Plan
-from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.store import digest
 from treadle.planner.passes import require_pass
 from treadle.planner.passes.memory.decisions import MemoryDecisions
@@ -61,19 +52,12 @@ class MemoryPart(JobPart):
             "peak of a run tests"
         )
         if measured is None:
-            text = f"{format_bytes(predicted)} predicted under {format_bytes(budget)}"
-            return PartReport((("peak of live tensors", text, None),), unchecked=unchecked)
+            return PartReport(memory_cards(plan.decisions), unchecked=unchecked)
         peak, plain = measured.planned.peak_bytes, measured.plain.peak_bytes
-        verdicts: tuple[Verdict, ...] = (
-            ("measured peak under the plan, any rank", format_bytes(peak), peak <= budget),
-            ("budget", format_bytes(budget), None),
-            ("measured peak of plain PyTorch", format_bytes(plain), None),
-            ("peak, ratio to plain PyTorch", f"{peak / plain:.2f}x", peak < plain),
-        )
         over = f"measured peak {peak} bytes exceeds the budget of {budget} bytes"
         step_ms = plan.prediction.time_us / 1e3
         return PartReport(
-            verdicts,
+            measured_cards(peak, budget, plain),
             (over,) if peak > budget else (),
             (
                 PredictedRow("peak of live tensors, MiB", predicted / 2**20, peak / 2**20),

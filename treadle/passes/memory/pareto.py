@@ -16,7 +16,7 @@ from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.variants import VARIANTS, restrict
 from treadle.report.page import Picture, Section, Table
 
-SEGMENTS, KEPT = "Chen's segments", "everything kept, default calls"
+SEGMENTS, KEPT = "checkpointing (Chen et al.)", "plain PyTorch's calls, everything kept"
 
 
 def sections_of_curves(plans: Mapping[str, Plan[MemoryDecisions]]) -> list[Section]:
@@ -33,7 +33,7 @@ def sections_of_curves(plans: Mapping[str, Plan[MemoryDecisions]]) -> list[Secti
 
 
 def curve_svg(plans: Sequence[Plan[MemoryDecisions]], infeasible_bytes: int | None = None) -> str:
-    """SVG of plans of one problem, with Chen's segments and the step that keeps everything.
+    """SVG of plans of one problem, with the checkpointing of Chen et al. and the step that keeps everything.
 
     infeasible_bytes: a budget that is proved to have no plan.
     """
@@ -70,11 +70,11 @@ def _section(plans: Mapping[str, Plan[MemoryDecisions]]) -> Section:
     rows = tuple((name, *cells(plan)) for name, plan in ordered)
     picture = Picture(
         curve_svg([plan for _, plan in ordered]),
-        "Time over bytes. Solid: the least time found within these bytes. Dashed: no plan is below it. "
-        "Star: everything is kept, by the fastest implementations.",
+        "Time over bytes. Solid line: the least time found within these bytes. Dashed line: the lower bound; no plan "
+        "is below it. Star: everything is kept, by the fastest implementations.",
     )
     return Section(
-        "Memory: time over bytes",
+        "Memory: time at each budget",
         f"Plans of one problem at {len(plans)} budgets: {names}.",
         (Table(("plan", *HEAD), rows),),
         (picture,),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from treadle.report.svg import PALETTE, bytes_unit, figure, text_of
+from treadle.planner.documents.scalars import format_bytes, format_time
+from treadle.report.svg import PALETTE, HoverArea, bytes_unit, figure, text_of
 
 
 @dataclass(frozen=True)
@@ -82,4 +83,20 @@ def pareto_svg(
             xlim=(0, right),
         )
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
-        return text_of(drawn)
+        marks: dict[str, Sequence[tuple[int, int]]] = {
+            f"plan for {format_bytes(plan.budget_bytes)}": [(plan.peak_bytes, plan.time_ns)] for plan in ordered
+        }
+        marks |= {**peers, "everything kept": [store_all]}
+        areas = [
+            HoverArea(
+                peak / unit,
+                peak / unit,
+                f"{label}\npeak {format_bytes(peak)}\n{format_time(time)}, {more(time):+.2f}%",
+                more(time),
+                more(time),
+                5,
+            )
+            for label, reached in marks.items()
+            for peak, time in reached
+        ]
+        return text_of(drawn, [(axes, areas)])

@@ -17,7 +17,7 @@ from treadle.planner.passes.memory.job import MemoryJob
 
 if TYPE_CHECKING:
     from treadle.job.part import JobPart
-    from treadle.report.page import Section
+    from treadle.report.page import Card, Section
 
 
 class MemoryRoom(Room[MemoryDecisions]):
@@ -29,6 +29,11 @@ class MemoryRoom(Room[MemoryDecisions]):
         if section is None:
             return None
         return MemoryPart(parse_budget(section.budget, where=f"{where}: $.memory.budget"), section.budget)
+
+    def cards(self, plan: Plan[MemoryDecisions], context: SectionContext) -> tuple[Card, ...]:
+        from treadle.passes.memory.cards import memory_cards
+
+        return memory_cards(plan.decisions)
 
     def section(self, name: str, plan: Plan[MemoryDecisions], context: SectionContext) -> Section:
         from treadle.passes.memory.section import memory_section

@@ -15,6 +15,7 @@ from treadle.planner.passes.memory.problem import BackwardNode, ForwardNode
 from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
 from treadle.planner.passes.memory.simulate import curve
 from treadle.report.page import Picture, Section, Table
+from treadle.report.sections import titled
 from treadle.report.timeline_figure import Bar, timeline_svg
 
 THIN = 800
@@ -29,7 +30,7 @@ def memory_section(name: str, decisions: MemoryDecisions, measured: Mapping[str,
     again, kept = sum(len(choice.again) for choice in choices), sum(choice.kept for choice in choices)
     text = (
         f"Peak {format_bytes(decisions.exact_peak_bytes)} under a budget of {format_bytes(problem.budget_bytes)}; "
-        f"{_plain_peak(decisions)}storing everything, with the fastest implementations, would take "
+        f"{_plain_peak(decisions)}keeping everything, with the fastest implementations, would take "
         f"{format_bytes(decisions.store_all_peak_bytes)}. Of {many(len(choices), 'forward op')}, {kept} are kept for "
         f"the backward pass, and {many(again, 'operator call')} run again. The step takes "
         f"{format_time(decisions.objective_ns)}{_overhead(decisions, sum(choice.again_ns for choice in choices))}."
@@ -42,12 +43,15 @@ def memory_section(name: str, decisions: MemoryDecisions, measured: Mapping[str,
         measured=measured,
     )
     return Section(
-        f"Memory: {name}",
+        titled("Memory", name),
         text,
         tuple(table for table in (_used(decisions), _forward(decisions), _backward(decisions)) if table.rows),
         (
             Picture(picture, "Live tensor bytes over the step, by category, as the plan predicts them."),
-            Picture(timeline_svg(_bars(decisions, times, start)), "The step as the plan runs it."),
+            Picture(
+                timeline_svg(_bars(decisions, times, start)),
+                "The operators of the step in the order in which the plan runs them.",
+            ),
         ),
     )
 
@@ -72,13 +76,15 @@ def _overhead(decisions: MemoryDecisions, again_ns: int) -> str:
     )
     plain = plain_time(decisions.problem)
     of_plain = f", {decisions.objective_ns / plain:.3f}x of plain PyTorch's operators" if plain else ""
-    return f"{of_plain}, {more:+.1%} against storing everything{reasons}"
+    return f"{of_plain}, {more:+.1%} against keeping everything{reasons}"
 
 
 def _used(decisions: MemoryDecisions) -> Table:
     families = [(family, list(found)) for family, found in itertools.groupby(uses(decisions), lambda use: use.family)]
     rows = tuple((family, str(sum(use.ops for use in found)), ", ".join(map(str, found))) for family, found in families)
-    return Table(("family of implementations", "ops", "by which"), rows, words=True)
+    return Table(
+        ("family", "operators", "implementations"), rows, "Implementations that the plan chose, by family.", words=True
+    )
 
 
 def _forward(decisions: MemoryDecisions) -> Table:
@@ -104,7 +110,14 @@ def _forward(decisions: MemoryDecisions) -> Table:
                 f"{choice.again_ns / 1e3:,.1f}" if choice.again else "",
             )
         )
-    head = ("forward op", "output", "what becomes of it", "implementation", "when recomputed", "recomputing us")
+    head = (
+        "forward op",
+        "output",
+        "kept or recomputed",
+        "implementation",
+        "implementation when recomputed",
+        "us recomputed",
+    )
     return Table(head, tuple(rows), "Forward ops in order.", words=True)
 
 
@@ -126,7 +139,7 @@ def _backward(decisions: MemoryDecisions) -> Table:
                     f"{option.time_ns / 1e3:,.1f}",
                 )
             )
-    head = ("backward op", "implementation", "family", "reads of the forward pass", "workspace", "us")
+    head = ("backward op", "implementation", "family", "reads from the forward pass", "workspace", "us")
     return Table(head, tuple(rows), "Backward ops that have a choice of implementations, in order.", words=True)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from treadle.report.svg import PALETTE, bytes_unit, figure, text_of
-from treadle.report.timeline_figure import Bar
+from treadle.planner.documents.scalars import format_time
+from treadle.report.levels import level_areas
+from treadle.report.svg import PALETTE, HoverArea, bytes_unit, figure, text_of
+from treadle.report.timeline_figure import Bar, bar_area
 
 ROWS = ("compute", "in", "out")
 WAITING = "compute waits"
@@ -34,7 +36,7 @@ def streams_svg(
     begin, end = window_us
     unit, scale = ("s", 1e6) if end > 10e6 else ("ms", 1e3) if end > 10_000 else ("us", 1.0)
     top = max(memory_bytes, *(sum(level.values()) for _, level in points))
-    amount, of = bytes_unit(top) if top >= 2**20 else (1, "bytes")
+    amount, of = bytes_unit(top)
     with figure(10, 4.4, nrows=2, sharex=True, height_ratios=(3, 4)) as (drawn, (streams, memory)):
         for group in dict.fromkeys(bar.group for bar in bars):
             chosen = [bar for bar in bars if bar.group == group]
@@ -77,7 +79,10 @@ def streams_svg(
         streams.legend(
             handles, [*names, "memory for tensors"], loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False
         )
-        return text_of(drawn)
+        levels = level_areas([(time / scale, level) for time, level in points], scale * 1e3, {})
+        return text_of(
+            drawn, [(streams, [bar_area(bar, ROWS.index(bar.row), scale) for bar in bars]), (memory, levels)]
+        )
 
 
 def convergence_svg(curves: Mapping[str, Sequence[tuple[int, float]]], ideal_ms: float) -> str:
@@ -85,8 +90,21 @@ def convergence_svg(curves: Mapping[str, Sequence[tuple[int, float]]], ideal_ms:
     with figure(10, 3.2) as (drawn, axes):
         for (label, points), colour in zip(curves.items(), PALETTE, strict=False):
             axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.6, label=label)
-        axes.axhline(ideal_ms, color="#57606a", linewidth=1.2, linestyle="--", label="ideal")
+        axes.axhline(ideal_ms, color="#57606a", linewidth=1.2, linestyle="--", label="without any copy")
         axes.set(xlabel="generation", ylabel="simulated iteration (ms)", ylim=(0, None))
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(axis="y", color="#eef1f4")
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
-        return text_of(drawn)
+        return text_of(drawn, [(axes, _generations(curves))])
+
+
+def _generations(curves: Mapping[str, Sequence[tuple[int, float]]]) -> list[HoverArea]:
+    """A area for each generation, with its times."""
+    times: dict[int, list[str]] = {}
+    for label, points in curves.items():
+        for number, ms in points:
+            times.setdefault(number, []).append(f"{label}: {format_time(ms * 1e6)}")
+    return [
+        HoverArea(number - 0.5, number + 0.5, "\n".join((f"generation {number}", *lines)))
+        for number, lines in times.items()
+    ]

@@ -13,10 +13,15 @@ from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.passes.swap.decisions import SwapDecisions
 
 if TYPE_CHECKING:
-    from treadle.report.page import Section
+    from treadle.report.page import Card, Section
 
 
 class SwapRoom(Room[SwapDecisions]):
+    def cards(self, plan: Plan[SwapDecisions], context: SectionContext) -> tuple[Card, ...]:
+        from treadle.passes.swap.cards import swap_cards
+
+        return swap_cards(plan)
+
     def section(self, name: str, plan: Plan[SwapDecisions], context: SectionContext) -> Section:
         from treadle.passes.swap.section import swap_section
 

@@ -15,6 +15,7 @@ from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.timeline_of import begins, dropped, footprints, frees_of, label, start_bytes, tasks_of
 from treadle.planner.timeline.simulator import Schedule, simulate
 from treadle.report.page import Picture, Section, Table
+from treadle.report.sections import titled
 from treadle.report.timeline_figure import Bar
 
 THIN = 400
@@ -48,11 +49,14 @@ def swap_section(name: str, plan: Plan[SwapDecisions]) -> Section:
     close = busiest(copies, schedule.makespan)
     if close is not None:
         picture = streams_picture(decisions, schedule, close)
-        pictures.append(Picture(picture, "The part of it in which copies in both directions are busiest."))
+        pictures.append(Picture(picture, "The part of the iteration in which copies in both directions are busiest."))
     log = plan.provenance.search_log
     if len(log) > 1:
         pictures.append(
-            Picture(_convergence(log, decisions.problem.ideal_ns), "The search: every generation's simulated times.")
+            Picture(
+                _convergence(log, decisions.problem.ideal_ns),
+                "The search: simulated times of each generation of candidates.",
+            )
         )
     tables = (
         _roles(decisions, copies),
@@ -60,7 +64,7 @@ def swap_section(name: str, plan: Plan[SwapDecisions]) -> Section:
         _waits(decisions, schedule),
         _pool(decisions),
     )
-    return Section(f"Swap: {name}", _text(decisions, copies), tuple(t for t in tables if t.rows), tuple(pictures))
+    return Section(titled("Swap", name), _text(decisions, copies), tuple(t for t in tables if t.rows), tuple(pictures))
 
 
 def streams_picture(decisions: SwapDecisions, schedule: Schedule, window_ns: tuple[int, int] | None = None) -> str:
@@ -233,8 +237,8 @@ def _roles(decisions: SwapDecisions, copies: Sequence[Copy]) -> Table:
                 f"{sum(copy.hidden_ns for copy in own) / time:.1%}" if time else "",
             )
         )
-    head = ("role", "tensors", "copied", "out", "in", "dropped without a copy", "of copying hidden")
-    return Table(head, tuple(rows), "Copies by what they carry.")
+    head = ("role", "tensors", "copied", "out", "in", "dropped without a copy", "copy time behind operators")
+    return Table(head, tuple(rows), "Copies by the role of the tensor.")
 
 
 def _trips(decisions: SwapDecisions, schedule: Schedule) -> Table:
@@ -269,7 +273,7 @@ def _waits(decisions: SwapDecisions, schedule: Schedule) -> Table:
         for time, place, before in waits[:LONGEST]
     ]
     which = f"The longest of {len(waits):,} waits" if len(waits) > LONGEST else "Waits"
-    return Table(("operator", "waits ms", "for"), tuple(rows), f"{which} of the operators.", words=True)
+    return Table(("operator", "waits (ms)", "for"), tuple(rows), f"{which} of the operators.", words=True)
 
 
 def _pool(decisions: SwapDecisions) -> Table:
@@ -282,5 +286,5 @@ def _pool(decisions: SwapDecisions) -> Table:
         whole = one.object_bytes * one.count
         rows.append((whole, (str(number), format_bytes(one.object_bytes), str(one.count), format_bytes(whole), span)))
     rows.sort(key=lambda row: -row[0])
-    head = ("class", "object", "objects", "in all", "tensors of")
-    return Table(head, tuple(row for _, row in rows), "Classes of the memory pool.")
+    head = ("class", "bytes of one slot", "slots", "all slots", "tensors")
+    return Table(head, tuple(row for _, row in rows), "Slots of the memory pool, by class.")

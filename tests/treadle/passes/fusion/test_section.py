@@ -71,11 +71,13 @@ def test_other_schedules_are_by_time_and_reasons_are_told_once():
     plan = pipeline()
     tables = {table.caption: table for table in section_of(plan).tables}
     assert len(tables) == 4
-    rivals = next(table for caption, table in tables.items() if caption.startswith("Other schedules"))
+    rivals = next(table for caption, table in tables.items() if caption.startswith("The best other schedules"))
     times = [float(row[1].replace(",", "")) for row in rivals.rows]
     assert times == sorted(times)
-    assert [row[0] for row in tables["Taken, in this order"].rows] == [each.transform for each in plan.decisions.taken]
-    refused = tables["Refused"].rows
+    assert [row[0] for row in tables["Transformations taken, in this order."].rows] == [
+        each.transform for each in plan.decisions.taken
+    ]
+    refused = tables["Transformations refused."].rows
     assert len(refused) == len(set(refused)) > 0
 
 
@@ -96,6 +98,6 @@ def test_a_page_of_several_plans_is_written(tmp_path, capsys):
     page = tmp_path / "report.html"
     assert run(["report", str(tmp_path / "attention.json"), str(tmp_path / "pipeline.json"), "-o", str(page)]) == 0
     text = page.read_text()
-    assert "attention: fusion" in text
-    assert "pipeline: fusion" in text
+    assert "Fusion: attention" in text
+    assert "Fusion: pipeline" in text
     etree.HTML(render(Page("two", "plans", (), (section_of(attention()), section_of(pipeline())))))

@@ -129,8 +129,8 @@ def test_plans_of_a_sweep_are_a_curve_in_the_report(command: list[str], capsys: 
     assert run([*command, "--sweep", "0.6x..1.0x:3"]) == 0
     assert run(["report", *map(str, sorted(Path("curve").glob("*.json"))), "-o", "r.html"]) == 0
     page = Path("r.html").read_text()
-    assert "Memory: time over bytes" in page
-    assert "Plans of one problem at 3 budgets: 0.6x.plan, 0.8x.plan, 1x.plan." in page
+    assert "Memory: time at each budget" in page
+    assert "Plans of one problem at 3 budgets: 0.6x, 0.8x, 1x." in page
 
 
 def test_peers_take_default_calls_and_need_no_solver() -> None:

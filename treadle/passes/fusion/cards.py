@@ -1,0 +1,21 @@
+"""The headline facts of a fusion plan."""
+
+from __future__ import annotations
+
+from treadle.planner.documents.plan import Plan
+from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions
+from treadle.report.cards import bound_card, time_card
+from treadle.report.page import Card
+
+
+def fusion_cards(plan: Plan[FusionDecisions]) -> tuple[Card, ...]:
+    """Predicted time against the program as written, and with only its computation fused; the bound; the check."""
+    decisions = plan.decisions
+    against = [
+        time_card(f"time against {label}", decisions.time_ns, rival.time_ns, label, "predicted")
+        for prefix, label in ((AS_WRITTEN, "the program as written"), (COMPUTATION_FUSED, "computation fused"))
+        for rival in decisions.rivals
+        if rival.name.startswith(prefix)
+    ]
+    same = "The reference interpreter gives the results of the program for the schedule."
+    return (*against, bound_card(plan), Card("same numbers", "checked, not run", None, same))

@@ -13,7 +13,7 @@ from treadle.check.inputs import input_kinds
 from treadle.cli.completion import shipped
 from treadle.cli.json_output import print_json
 from treadle.cli.options import Json, choice, whole
-from treadle.cli.output import listed, note_error, printable
+from treadle.cli.output import listed, note, note_error, printable
 from treadle.codegen.collective.msccl.runtimes import RUNTIMES, Name
 from treadle.planner.documents.scalars import many
 from treadle.planner.documents.sources import SHIPPED, locate

@@ -1,24 +1,28 @@
 """Plan a training or inference step ahead of time, then make the plan run.
 
 `treadle.apply(model, plan)`, `treadle.swapped(model, plan)` and `treadle.comm` are what a training script imports;
-everything else is the command line.
+`treadle.load(path)` reads a plan or a trace, which a notebook draws; everything else is the command line.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 
+from treadle.planner.documents.drawing import draw_documents_with
+
 TYPE_CHECKING = False  # the name says it to type checkers, and the module of that name takes long to import
 if TYPE_CHECKING:
     from typing import Any
 
     from treadle.planner.version import __version__ as __version__
+    from treadle.report.notebook import load as load
     from treadle.runtime.memory.apply import apply as apply
     from treadle.runtime.swap.swapped import swapped as swapped
 
 
 _MODULES = {
     "__version__": "treadle.planner.version",
+    "load": "treadle.report.notebook",
     "apply": "treadle.runtime.memory.apply",
     "swapped": "treadle.runtime.swap.swapped",
     "comm": "treadle.comm",
@@ -31,3 +35,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'treadle' has no attribute {name!r}")
     module = import_module(_MODULES[name])
     return module if name == "comm" else getattr(module, name)
+
+
+def _drawn(document: Any) -> str | None:
+    drawn: str | None = import_module("treadle.report.notebook").drawn(document)
+    return drawn
+
+
+draw_documents_with(_drawn)

@@ -11,6 +11,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from treadle.planner.documents.drawing import drawing_of
+
 
 class Record(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """Base of every part of a document: immutable, without unknown fields, absent fields stay absent."""
@@ -18,6 +20,10 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 
 class Document(Record, frozen=True, kw_only=True, tag_field="kind"):
     """Base of every kind of document; a kind is a subclass with its tag, in a module that has its VERSION."""
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows; None for kinds without a drawing."""
+        return drawing_of(self)
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for everything that the types alone do not exclude."""

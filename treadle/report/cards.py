@@ -19,13 +19,13 @@ def certificate_cards(plan: Plan) -> tuple[Card, ...]:
     )
 
 
-def bound_card(plan: Plan) -> Card:
-    """How far the plan is above the proven lower bound."""
+def bound_card(plan: Plan, where: str = "") -> Card:
+    """How far the plan is above the proven lower bound. where: of which part of the plan it is."""
     proof = plan.certificate
     above = proof.objective - proof.lower_bound
     value = "0%" if proof.optimal or not above else f"{proof.gap:.2%}" if proof.gap < 0.1 else f"{proof.gap:.0%}"
     note = (
-        f"No plan that the proof covers takes less than {format_time(proof.lower_bound)}; "
+        f"No plan that the proof covers takes less than {format_time(proof.lower_bound)}{where}; "
         f"this one takes {format_time(proof.objective)}."
     )
     return Card("gap to the lower bound", value, True if proof.optimal else None, note)

@@ -6,10 +6,13 @@ import hashlib
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from treadle.planner.resources import folder
 from treadle.report.inline import inlined
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 FOLDED_ROWS = 16
 """A table with more rows is folded."""
@@ -85,6 +88,13 @@ class _Shown(NamedTuple):
 
 def render(page: Page) -> str:
     """HTML of `page`: its only script stands inside, and it requests nothing from anywhere."""
+    script = (folder("templates") / "report" / "page.js").read_text(encoding="utf-8")
+    allowed = b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return template("page.html.j2").render(page=page, pictures=_pictures(page.sections), script=script, allowed=allowed)
+
+
+def template(name: str) -> Template:
+    """A template of the report by its file name; what it prints is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -94,11 +104,7 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    script = (folder("templates") / "report" / "page.js").read_text(encoding="utf-8")
-    allowed = b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.get_template("page.html.j2").render(
-        page=page, pictures=_pictures(page.sections), script=script, allowed=allowed
-    )
+    return environment.get_template(name)
 
 
 def _pictures(sections: Sequence[Section]) -> list[list[_Shown]]:

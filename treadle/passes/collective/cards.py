@@ -21,7 +21,7 @@ def collective_cards(plan: Plan[CollectiveDecisions]) -> tuple[Card, ...]:
     return (
         Card("predicted time", format_time(time_us * 1e3), None, size),
         _against_stock(plan),
-        bound_card(plan),
+        bound_card(plan, " on links and ports"),
         Card("result", "checked, not run", None, same),
     )
 

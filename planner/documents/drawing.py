@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+TYPE_CHECKING = False  # `typing` takes long to import, and `import treadle` imports this module
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
-Draw = Callable[[Any], str | None]
-
-_functions: list[Draw] = []
+_functions: list[Callable[[Any], str | None]] = []
 
 
-def draw_documents_with(function: Draw) -> None:
+def draw_documents_with(function: Callable[[Any], str | None]) -> None:
     """Let `function` draw documents from now on: HTML, or None for a kind that it has no drawing of."""
     _functions[:] = [function]
 

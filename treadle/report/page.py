@@ -86,6 +86,11 @@ class _Shown(NamedTuple):
     section: str
 
 
+def titled(kind: str, name: str) -> str:
+    """The title of a section on the plan `name`: `Kind: 0.8x`, or only `Kind` where the name says no more."""
+    return kind if name.lower() == kind.lower() else f"{kind}: {name}"
+
+
 def render(page: Page) -> str:
     """HTML of `page`: its only script stands inside, and it requests nothing from anywhere."""
     script = (folder("templates") / "report" / "page.js").read_text(encoding="utf-8")

@@ -47,11 +47,6 @@ def certificate_sections(plans: Mapping[str, Plan], qualities: Mapping[str, str]
     ]
 
 
-def titled(kind: str, name: str) -> str:
-    """The title of a section on the plan `name`: `Kind: 0.8x`, or only `Kind` where the name says no more."""
-    return kind if name.lower() == kind.lower() else f"{kind}: {name}"
-
-
 def sections_together(plans: Mapping[str, Plan]) -> list[Section]:
     """The sections on several plans of one pass."""
     sections = []

@@ -10,8 +10,7 @@ from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import KnownOptions, Plan
 from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
-from treadle.report.page import Picture, Section, Table
-from treadle.report.sections import titled
+from treadle.report.page import Picture, Section, Table, titled
 from treadle.report.timeline_figure import Bar, timeline_svg
 
 

@@ -9,8 +9,7 @@ from treadle.planner.documents.scalars import many
 from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions, Reason, StageChoice
 from treadle.planner.passes.fusion.notation import legend, notation
 from treadle.planner.passes.fusion.parsing import parse
-from treadle.report.page import Picture, Section, Table
-from treadle.report.sections import titled
+from treadle.report.page import Picture, Section, Table, titled
 from treadle.report.timeline_figure import Bar, timeline_svg
 
 MOST_ROWS = 40

@@ -14,8 +14,7 @@ from treadle.planner.passes.memory.plain import plain_peak, plain_time
 from treadle.planner.passes.memory.problem import BackwardNode, ForwardNode
 from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
 from treadle.planner.passes.memory.simulate import curve
-from treadle.report.page import Picture, Section, Table
-from treadle.report.sections import titled
+from treadle.report.page import Picture, Section, Table, titled
 from treadle.report.timeline_figure import Bar, timeline_svg
 
 THIN = 800

@@ -14,8 +14,7 @@ from treadle.planner.documents.scalars import format_bytes, format_time, many
 from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.timeline_of import begins, dropped, footprints, frees_of, label, start_bytes, tasks_of
 from treadle.planner.timeline.simulator import Schedule, simulate
-from treadle.report.page import Picture, Section, Table
-from treadle.report.sections import titled
+from treadle.report.page import Picture, Section, Table, titled
 from treadle.report.timeline_figure import Bar
 
 THIN = 400

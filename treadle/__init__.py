@@ -14,15 +14,15 @@ TYPE_CHECKING = False  # the name says it to type checkers, and the module of th
 if TYPE_CHECKING:
     from typing import Any
 
+    from treadle.loading import load as load
     from treadle.planner.version import __version__ as __version__
-    from treadle.report.notebook import load as load
     from treadle.runtime.memory.apply import apply as apply
     from treadle.runtime.swap.swapped import swapped as swapped
 
 
 _MODULES = {
     "__version__": "treadle.planner.version",
-    "load": "treadle.report.notebook",
+    "load": "treadle.loading",
     "apply": "treadle.runtime.memory.apply",
     "swapped": "treadle.runtime.swap.swapped",
     "comm": "treadle.comm",

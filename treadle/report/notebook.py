@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import Document, format_bytes, format_time, many
-from treadle.planner.documents.store import load_any
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import MissingBackendError
 from treadle.planner.passes import pass_of
@@ -17,14 +15,6 @@ from treadle.report.sections import plan_cards, plan_section
 from treadle.report.svg import PALETTE, HoverArea, bytes_unit, figure, text_of
 
 MOST_ROWS = 8
-
-
-def load(path: str | Path) -> Document:
-    """The document in the file `path`, whatever its kind; a notebook draws plans and traces.
-
-    Raises InputError for a file that is none.
-    """
-    return load_any(str(path))
 
 
 def drawn(document: Document) -> str | None:

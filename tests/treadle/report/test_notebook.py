@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from lxml import etree
 from msgspec.structs import replace
 
-import treadle
 from tests.planner.samples import DOCUMENTS, TRACE
-from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
 
@@ -48,8 +45,3 @@ def test_names_are_text() -> None:
     assert html is not None
     assert "&lt;img src=x" in html
     assert "<img" not in html
-
-
-def test_a_file_is_loaded_as_what_it_is(tmp_path: Path) -> None:
-    store.save(TRACE, tmp_path / "step.json")
-    assert treadle.load(tmp_path / "step.json") == TRACE

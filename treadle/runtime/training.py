@@ -18,7 +18,7 @@ from treadle.capture.load import ModelStep, autocast_to, build_step, load_functi
 from treadle.codegen import emit
 from treadle.planner.documents import artefact
 from treadle.planner.documents.artefact import Artefact
-from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.errors import InputError, MissingBackendError
 from treadle.runtime.comparison import difference, largest, relative_tolerance, within_rounding
 from treadle.runtime.followers import FILES, Follower, follow, plain
@@ -147,7 +147,7 @@ def training_lines(result: dict[str, Any]) -> list[str]:
     if result["gradient_rounding"]:
         equal += f" (plain PyTorch's own are {result['gradient_rounding']:.3g} off double precision)"
     lines = [
-        f"{result['steps']} training steps, plain PyTorch next to the plan; gradients {equal}",
+        f"{many(result['steps'], 'training step')}, plain PyTorch next to the plan; gradients {equal}",
         f"  loss         {losses['eager'][-1]:.6g} plain, {losses['planned'][-1]:.6g} planned",
         f"  peak         {format_bytes(peaks['eager'])} plain, {format_bytes(peaks['planned'])} planned"
         + (f", {format_bytes(peaks['predicted'])} predicted" if "predicted" in peaks else "")

@@ -12,7 +12,7 @@ _ROOT = _PACKAGED if _PACKAGED.is_dir() else _HERE.parent
 
 
 def folder(kind: str) -> Path:
-    """The folder of `templates`, `sketches` or `profiles`."""
+    """The folder of `templates`, `sketches`, `profiles` or `examples`."""
     return _ROOT / kind
 
 

@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tokenize
 import tomllib
 import zipfile
@@ -92,11 +93,48 @@ def alone(installed: Path, folder: Path, *command: str) -> subprocess.CompletedP
 
 def test_the_wheel_carries_what_ships(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
-    for kind in ("templates", "sketches", "profiles"):
-        shipped = [path for path in (ROOT / kind).rglob("*") if path.is_file()]
+    for kind in ("templates", "sketches", "profiles", "examples"):
+        shipped = [path for path in (ROOT / kind).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
         assert shipped
         assert {f"treadle/planner/_data/{path.relative_to(ROOT)}" for path in shipped} <= inside
     assert not [name for name in inside if name.startswith(("tests", "examples", "benchmarks", "docs"))]
+
+
+def test_the_wheel_says_what_it_is(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    assert "treadle/py.typed" in archive.namelist()
+    facts = archive.read(next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))).decode()
+    for line in (
+        "License-Expression: Apache-2.0",
+        "Description-Content-Type: text/markdown",
+        "Requires-Python: >=3.11",
+    ):
+        assert f"\n{line}\n" in facts
+    assert "Typing :: Typed" in facts
+
+
+@pytest.mark.slow
+def test_the_wheel_has_the_same_bytes_however_it_is_built(wheel: Path, tmp_path: Path) -> None:
+    """From the checkout at another moment, and from the source distribution, which has no links."""
+    build = [sys.executable, "-m", "build", "--no-isolation"]
+    subprocess.run([*build, "--sdist", "--outdir", str(tmp_path), str(ROOT)], check=True, capture_output=True)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        archive.extractall(tmp_path / "source", filter="data")
+    unpacked = next((tmp_path / "source").iterdir())
+    for source in (ROOT, unpacked):
+        out = tmp_path / f"from-{source.name}"
+        subprocess.run([*build, "--wheel", "--outdir", str(out), str(source)], check=True, capture_output=True)
+        assert next(out.glob("*.whl")).read_bytes() == wheel.read_bytes()
+
+
+@pytest.mark.slow
+def test_type_checkers_see_the_types_of_the_wheel(installed: Path, tmp_path: Path) -> None:
+    """The package comes from the wheel, and PyTorch and mypy from this environment."""
+    (tmp_path / "train.py").write_text("import treadle\nreveal_type(treadle.apply)\ntreadle.apply(3, 'plan.json')\n")
+    done = alone(installed, tmp_path, "python", "-m", "mypy", "--strict", "train.py")
+    assert "-> treadle.runtime.memory.apply.PlannedModule" in done.stdout
+    assert 'Argument 1 to "apply" has incompatible type "int"; expected Module' in done.stdout
+    assert "Found 1 error in 1 file" in done.stdout
 
 
 def test_the_wheel_runs_its_own_code(installed: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ TYPE_CHECKING = False  # the name says it to type checkers, and the module of th
 if TYPE_CHECKING:
     from typing import Any
 
+    from treadle import comm as comm
     from treadle.loading import load as load
     from treadle.planner.version import __version__ as __version__
     from treadle.runtime.memory.apply import apply as apply

@@ -30,6 +30,7 @@ SUBCOMMANDS = {
     "check": ("treadle.cli.check", "Check plans and artefacts, also other people's MSCCL XML."),
     "simulate": ("treadle.cli.simulate", "Predict the time of plans and of MSCCL XML."),
     "report": ("treadle.cli.report", "Write plans as one self-contained HTML page."),
+    "examples": ("treadle.cli.examples", "Copy the examples of the documentation into a folder."),
 }
 
 INTERNAL_ERROR = 70

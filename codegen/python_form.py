@@ -41,19 +41,24 @@ def _names(text: str) -> frozenset[str]:
 
 
 STEP = PythonForm(
-    imports={"torch": frozenset(), "treadle": _names("kernels"), "treadle.runtime": _names("inverting rng strides")},
+    imports={
+        "torch": frozenset(),
+        "treadle": _names("kernels"),
+        "treadle.runtime": _names("inverting objects rng strides"),
+    },
     defines=_names(
         "PARAMETERS BUFFERS INPUTS TANGENTS GRADIENTS FROZEN EVALUATING returned forward backward aten torch"
     ),
     words=_names("float iter next tuple"),
     methods=_names("clone copy_ detach device pop values"),
-    functions=_names("inverting.spare rng.replayed rng.state strides.exact"),
+    functions=_names("inverting.spare objects.made rng.replayed rng.state strides.exact"),
     kinds=frozenset({ast.With, ast.withitem, ast.If, ast.Compare, ast.Is, ast.Delete, ast.Del, ast.Starred, ast.Yield}),
 )
 SWAP = PythonForm(
     imports={
         "torch": frozenset(),
         "treadle": _names("kernels"),
+        "treadle.runtime": _names("objects"),
         "treadle.runtime.swap.step": _names("T compute copy_in copy_out drop"),
     },
     defines=_names(
@@ -61,6 +66,7 @@ SWAP = PythonForm(
         " TRAINING STORAGES INITIAL FINAL NODES returned calls"
     ),
     words=_names("float tuple T compute copy_in copy_out drop"),
+    functions=_names("objects.made"),
 )
 FUSED = PythonForm(
     imports={
@@ -86,7 +92,7 @@ _KINDS: frozenset[type[ast.AST]] = frozenset(
         *(ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.UnaryOp, ast.USub),
     }
 )
-_MODULES = _names("aten inverting kernels rng strides torch")
+_MODULES = _names("aten inverting kernels objects rng strides torch")
 _TAKEN = _MODULES | _names("T compute copy_in copy_out drop") | frozenset(dir(builtins))
 """Names that nothing may be called: assigned in one function, a word of Python would be known in all the others."""
 _WORDS_OF_TORCH = DTYPES | LAYOUTS | MEMORY_FORMATS

@@ -9,6 +9,7 @@ from typing import Any
 from treadle.codegen.templates import quote
 from treadle.planner.documents.arguments import WORDS, word_expected
 from treadle.planner.documents.trace import Trace
+from treadle.planner.documents.values import call_renamed
 from treadle.planner.errors import InputError
 
 WIDTH = 120
@@ -77,8 +78,28 @@ def container(tree: Any, names: dict[str, str]) -> str | PythonTree:
     if kind == "tuple":
         head, tail = ("tuple([", "])") if len(value) == 1 else ("(", ")")
         return PythonTree(head, tuple(container(item, names) for item in value), tail)
+    if kind == "object":
+        name, fields = value
+        return PythonTree("objects.made(", (quote(name), container({"dict": fields}, names)))
     items = (labelled(f"{container(key, names)}: ", container(item, names)) for key, item in value)
     return PythonTree("{", tuple(items), "}")
+
+
+def calling(trace: Trace) -> Iterator[str]:
+    """The constant `CALLED`, where the step is not called with its inputs in their order: a `Called` over numbers."""
+    if trace.called is not None:
+        called = call_renamed(trace.called, {tensor: number for number, tensor in enumerate(trace.inputs)})
+        fields = {"args": called.args, "kwargs": called.kwargs, "parameters": called.parameters}
+        yield from layout("CALLED = ", _nested(fields), 0)
+
+
+def _nested(value: Any) -> str | PythonTree:
+    """As `literal`, with lines of their own for what is in a dict."""
+    if isinstance(value, list | tuple):
+        return PythonTree("[", tuple(_nested(item) for item in value), "]")
+    if isinstance(value, dict):
+        return PythonTree("{", tuple(labelled(f"{quote(key)}: ", _nested(item)) for key, item in value.items()), "}")
+    return quote(value) if isinstance(value, str) else repr(value)
 
 
 def word(kind: str, value: str) -> str:

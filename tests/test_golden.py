@@ -24,6 +24,7 @@ TRAINING = "--trace step.json --hardware p3-v100-16gb"
 WHOLE = "--trace adam.json --hardware p3-v100-16gb --workers 1"
 ONLY_CONV = "--without out --without int --without grad-inplace --without rng"
 BRIEF = "--population 8 --generations 4"
+CALLED = "examples.models.masked_lm:tiny --hardware p3-v100-16gb"
 LOOKS = ("check plan.json", "simulate --json plan.json", "report plan.json -o page.html")
 
 
@@ -64,7 +65,15 @@ CASES: dict[str, tuple[str, ...]] = {
         f"plan memory {TRAINING} --sweep 0.8x..1x:2 -o plans",
         "report plans/0.8x.plan.json plans/1x.plan.json -o page.html",
     ),
+    "memory/called": (
+        f"trace capture {CALLED} -o called.json",
+        *memory("--trace called.json --budget 0.9x", "torch", "torch-sac", "torch-compile"),
+    ),
     # Swapping: every method, allocator and target.
+    "swap/called": (
+        f"trace capture {CALLED} -o called.json",
+        *swap(f"--trace called.json --hardware p3-v100-16gb --device-memory 0.8x {BRIEF} --workers 1", "torch-swap"),
+    ),
     "swap/auto": swap(f"{WHOLE} --device-memory 0.7x {BRIEF}", "torch-swap", "torch-offload", "deepspeed"),
     "swap/genetic": swap(f"{WHOLE} --device-memory 0.7x {BRIEF} --method genetic --allocator pool"),
     "swap/faithful": swap(f"{WHOLE} --device-memory 0.9x {BRIEF} --as-published"),
@@ -128,6 +137,7 @@ CASES: dict[str, tuple[str, ...]] = {
 """Command lines by case, run in a folder with the files of tests/golden/inputs."""
 
 SHOWN: dict[str, tuple[str, ...]] = {
+    "memory/called": ("torch/step.py",),
     "fusion/sgd": ("cuda/schedule.cu", "torch/sgd.py", "nccl/schedule.cu"),
     "fusion/attention": (
         *("cuda/schedule.cu", "torch/attention.py", "nccl/schedule.cu"),

@@ -27,7 +27,17 @@ from typing import Any
 
 from treadle.codegen.memory.handing_over import handed_together
 from treadle.codegen.memory.lower import CallSchedule, ScheduledCall, affine, reads_statistics_only, schedule
-from treadle.codegen.python_text import WIDTH, PythonTree, constants, labelled, layout, literal, returning, word
+from treadle.codegen.python_text import (
+    WIDTH,
+    PythonTree,
+    calling,
+    constants,
+    labelled,
+    layout,
+    literal,
+    returning,
+    word,
+)
 from treadle.codegen.templates import quote, template
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
@@ -61,6 +71,7 @@ def step_text(decisions: MemoryDecisions, trace: Trace) -> str:
         imports=list(writer.imports()),
         autocast=trace.autocast is not None,
         handed=any(len(group) > 1 for group in writer.together),
+        called=trace.called is not None,
         partial=bool(writer.partial),
         scales=bool(writer.scales),
         reread=bool(writer.reread),
@@ -92,10 +103,19 @@ class _Writer:
         if any(call.target.startswith("treadle.") for event in events for call in (event.call, event.op) if call):
             yield "from treadle import kernels"
         by_strides = any(op.target in _BY_STRIDES for op in self.schedule.graph.trace.ops)
-        candidates = (("inverting", self.schedule.spared), ("rng", self.states), ("strides", by_strides))
+        candidates = (
+            ("inverting", self.schedule.spared),
+            ("objects", self.has_objects),
+            ("rng", self.states),
+            ("strides", by_strides),
+        )
         helpers = [name for name, used in candidates if used]
         if helpers:
             yield "from treadle.runtime import " + ", ".join(helpers)
+
+    @property
+    def has_objects(self) -> bool:
+        return any("objects.made(" in line for line in returning(self.schedule.graph.trace))
 
     @property
     def peak_bytes(self) -> int:
@@ -135,6 +155,7 @@ class _Writer:
         inputs = [[tensors[i].dtype, tensors[i].shape, tensors[i].stride] for i in trace.inputs]
         gives = [leaf for group in self.together for leaf in group]
         gradients = [leaf_name(trace, leaf) for leaf in gives]
+        yield from calling(trace)
         yield from constants(INPUTS=inputs, TANGENTS=self._differentiable_outputs(), GRADIENTS=gradients)
         if len(self.together) < len(gives):
             yield from constants(HANDED=[leaf_name(trace, group[-1]) for group in self.together])
@@ -370,7 +391,7 @@ class _Writer:
 
 _RESERVED = (
     *("_", "aten", "backward", "buffers", "device", "forward", "gradients", "inputs", "inverting", "kernels"),
-    *("parameters", "rng", "saved", "spare", "strides", "tangents", "torch"),
+    *("objects", "parameters", "rng", "saved", "spare", "strides", "tangents", "torch"),
 )
 _NAMESPACES = {"aten": "aten", "treadle": "kernels"}
 _RESHAPE = "aten.reshape.default("

@@ -14,7 +14,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from treadle.codegen.python_text import WIDTH, PythonTree, constants, labelled, layout, literal, returning, word
+from treadle.codegen.python_text import (
+    WIDTH,
+    PythonTree,
+    calling,
+    constants,
+    labelled,
+    layout,
+    literal,
+    returning,
+    word,
+)
 from treadle.codegen.templates import quote, template
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
@@ -64,6 +74,8 @@ def generate(plan: Plan[SwapDecisions], trace: Trace) -> dict[str, str]:
         storages=list(_table("STORAGES", writer.storages())),
         pool=list(constants(POOL=pool) if pool else ()),
         residents=list(writer.residents()),
+        objects=any("objects.made(" in line for line in returning(trace)),
+        called=trace.called is not None,
         returned=list(returning(trace)),
         calls=calls,
         nodes=nodes,
@@ -143,6 +155,7 @@ class _Writer:
                 groups[role][tensor.name or tensor.id] = tensor.id
         for heading, group in groups.items():
             yield from _table(heading, {name: quote(tensor) for name, tensor in group.items()})
+        yield from calling(trace)
         yield from constants(INPUTS=trace.inputs, TANGENTS=trace.tangents, OUTPUTS=trace.outputs, UPDATES=trace.updates)
         if self.gradients:
             yield from _table("GRADIENTS", {name: quote(tensor) for name, tensor in self.gradients.items()})

@@ -8,10 +8,14 @@ what JSON cannot hold, `{"tuple": [...]}` and `{"dict": [[key, value], ...]}` fo
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from treadle.planner.documents.arguments import FLOATS, Problem
+from treadle.planner.documents.explain import child
 from treadle.planner.documents.scalars import Record
 
 DEPTH = 64
@@ -29,17 +33,55 @@ class Called(Record, frozen=True, kw_only=True):
     """Names of the parameters that take arguments by place, in their order, as the called function has them."""
 
 
-def called_problems(path: str, called: Called, inputs: Container[Any]) -> Iterator[Problem]:
-    """Yield every part of a call that stands for nothing, see `value_problems`."""
-    for index, tree in enumerate(called.args):
-        yield from value_problems(f"{path}.args[{index}]", tree, inputs, "inputs")
-    for key, tree in called.kwargs.items():
+def called_problems(path: str, called: Called, inputs: Sequence[Any]) -> Iterator[Problem]:
+    """Yield every part of a call that stands for nothing (see `value_problems`), and what is not there once of
+    `inputs`."""
+    sound = True
+    trees = [(f"{path}.args[{index}]", tree) for index, tree in enumerate(called.args)]
+    for place, tree in trees + [(child(f"{path}.kwargs", key), tree) for key, tree in called.kwargs.items()]:
+        for problem in value_problems(place, tree, inputs, "inputs"):
+            sound = False
+            yield problem
+    for key in (*called.kwargs, *called.parameters):
         if not key.isidentifier():
-            yield f"{path}.kwargs", repr(key), "the name of an argument"
-        yield from value_problems(f"{path}.kwargs.{key}", tree, inputs, "inputs")
-    for index, name in enumerate(called.parameters):
-        if not name.isidentifier():
-            yield f"{path}.parameters[{index}]", repr(name), "the name of an argument"
+            yield path, repr(key), "the name of an argument"
+    by_place = called.parameters[: len(called.args)]
+    for name in called.parameters:
+        if called.parameters.count(name) > 1 or (name in by_place and name in called.kwargs):
+            yield path, f"{name!r} twice", "every argument once"
+    given = Counter(tensors_in([*called.args, *called.kwargs.values()])) if sound else Counter(inputs)
+    for tensor in inputs:
+        if given[tensor] != 1:
+            yield path, f"input {tensor!r} {given[tensor]} times", "every input once"
+
+
+def tensors_in(tree: Any) -> Iterator[Any]:
+    """The names of the tensors in a tree of values, in its order."""
+    if isinstance(tree, dict):
+        ((kind, part),) = tree.items()
+        if kind == "tensor":
+            yield part
+        else:
+            yield from tensors_in(part)
+    elif isinstance(tree, list | tuple):
+        for item in tree:
+            yield from tensors_in(item)
+
+
+def renamed(tree: Any, names: Mapping[Any, Any]) -> Any:
+    """The tree with other names of its tensors."""
+    if isinstance(tree, list | tuple):
+        return [renamed(item, names) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    ((kind, part),) = tree.items()
+    return {kind: names[part] if kind == "tensor" else renamed(part, names)}
+
+
+def call_renamed(called: Called, names: Mapping[Any, Any]) -> Called:
+    """The call with other names of its inputs; keywords are in the order of the alphabet."""
+    kwargs = {key: renamed(called.kwargs[key], names) for key in sorted(called.kwargs)}
+    return replace(called, args=tuple(renamed(tree, names) for tree in called.args), kwargs=kwargs)
 
 
 def value_problems(path: str, tree: Any, tensors: Container[Any], kind: str) -> Iterator[Problem]:

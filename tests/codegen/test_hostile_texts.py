@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -39,21 +40,22 @@ Texts = dict[str, str]
 
 
 class Model(nn.Module):
-    """Each kind of argument: texts, types, numbers that JSON lacks, random numbers, buffers; a tree of outputs."""
+    """Each kind of argument: texts, types, numbers that JSON lacks, random numbers, buffers; trees of inputs and of
+    outputs."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.norm, self.last = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4)
 
-    def forward(self, x: torch.Tensor) -> dict[str, Any]:
-        x = nn.functional.gelu(self.norm(self.first(x)), approximate="tanh")
+    def forward(self, batch: dict[str, torch.Tensor], approximate: str) -> OrderedDict[str, Any]:
+        x = nn.functional.gelu(self.norm(self.first(batch["x"])), approximate=approximate)
         x = self.last(nn.functional.dropout(x)).tanh()
         x = x.masked_fill(x < 0, float("-inf")).softmax(-1)
-        return {"out": [x.sum(dtype=torch.float64)], "kind": "a text", "far": float("inf")}
+        return OrderedDict(out=[x.sum(dtype=torch.float64)], kind="a text", far={"far": float("inf")})
 
 
 def step():
-    return Model(), (torch.zeros(3, 4),), None
+    return Model(), {"batch": {"x": torch.zeros(3, 4)}, "approximate": "tanh"}, None
 
 
 def loss():

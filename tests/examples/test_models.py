@@ -241,3 +241,23 @@ def test_inference_gives_logits() -> None:
     model, inputs, loss = entry("resnet152:tiny")()
     assert loss is None
     assert model.eval()(*inputs).shape == (2, 10)
+
+
+def test_the_masked_language_model_is_called_by_keyword() -> None:
+    """Training lowers the loss; what is masked changes nothing for the other positions but through the mean."""
+    torch.manual_seed(0)
+    model, batch = entry("masked_lm:tiny")()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        result = model(**batch, want_hidden=True)
+        result.loss.backward()
+        optimizer.step()
+        losses.append(result["loss"].item())
+    assert losses[-1] < losses[0]
+    assert (len(result), len(result.hidden), result[1] is result.logits) == (3, 2, True)
+    padded = batch["tokens"]["ids"].clone()
+    padded[-1, 8:] = 0
+    changed = model({**batch["tokens"], "ids": padded}).logits
+    torch.testing.assert_close(changed[-1, :8], model(batch["tokens"]).logits[-1, :8])

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from msgspec.structs import replace
 from torch import fx
 
 from treadle.capture.joint import JointGraph, Mode, export
@@ -15,7 +14,7 @@ from treadle.capture.modules import modules_of
 from treadle.capture.operator_calls import encode
 from treadle.planner.documents import trace
 from treadle.planner.documents.trace import Costs, Op, Phase, Role, Tensor, Trace
-from treadle.planner.documents.values import Called
+from treadle.planner.documents.values import Called, call_renamed, renamed
 from treadle.planner.errors import InputError
 
 
@@ -76,25 +75,15 @@ def _returned(joint: JointGraph, ids: dict[fx.Node, str]) -> Any:
     """The tree of what the step returns, or None where that is its one output or a tuple of several."""
     results = [{"tensor": index} for index in range(len(joint.outputs))]
     plain = results[0] if len(results) == 1 else {"tuple": results}
-    return None if joint.returned == plain else _named(joint.returned, [ids[node] for node in joint.outputs])
+    names = {index: ids[node] for index, node in enumerate(joint.outputs)}
+    return None if joint.returned == plain else renamed(joint.returned, names)
 
 
 def _called(called: Called | None, inputs: Sequence[str]) -> Called | None:
     """How the step is called, or None where it takes its inputs in their order."""
     if called is None or (not called.kwargs and called.args == tuple({"tensor": i} for i in range(len(inputs)))):
         return None
-    kwargs = {key: _named(tree, inputs) for key, tree in called.kwargs.items()}
-    return replace(called, args=tuple(_named(tree, inputs) for tree in called.args), kwargs=kwargs)
-
-
-def _named(tree: Any, names: Sequence[str]) -> Any:
-    """A tree of values with names in place of numbers of tensors."""
-    if isinstance(tree, list):
-        return [_named(item, names) for item in tree]
-    if not isinstance(tree, dict):
-        return tree
-    ((kind, value),) = tree.items()
-    return {kind: names[value] if kind == "tensor" else _named(value, names)}
+    return call_renamed(called, dict(enumerate(inputs)))
 
 
 class _Table:

@@ -24,7 +24,6 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
-    unset_fake_temporarily,
 )
 from torch.fx import traceback as traceback_of_graphs
 from torch.utils._pytree import tree_leaves
@@ -37,6 +36,7 @@ from treadle.capture.load import ModelStep, build_step, call_of
 from treadle.capture.modules import module_names
 from treadle.capture.plain import plain_peak
 from treadle.capture.recurrent import CellByCell
+from treadle.capture.simplify import simplify
 from treadle.capture.unchanged import unchanged
 from treadle.capture.whole import whole_operators, without_checks
 from treadle.planner.documents.values import Called
@@ -233,22 +233,24 @@ def _each_once(inputs: Sequence[Tensor]) -> list[Tensor]:
 def _trace(
     step: ModelStep, leaves: list[Leaf], tensors: list[Tensor], where: str, mode: Mode, copy_outputs: bool
 ) -> JointGraph | None:
-    """None when outputs share memory with each other or with inputs, which only copies can express."""
+    """None when outputs share memory with each other or with inputs, which only copies can express.
+
+    Models that read values of tensors, as a check whether a mask masks anything, often do not where they are compiled.
+    So a step that reads some is traced again as if it were.
+    """
     names = [leaf.name for leaf in leaves if leaf.name is not None]
-    with ExitStack() as stack:
-        stack.enter_context(torch.no_grad() if mode == "infer" else nullcontext())
-        stack.enter_context(config.patch(backward_pass_autocast="off"))
-        functional = _Functional(step, names, where, copy_outputs)
+    functional = _Functional(step, names, where, copy_outputs)
+    try:
         try:
-            stack.enter_context(traceback_of_graphs.preserve_node_meta())
-            stack.enter_context(whole_operators())
-            stack.enter_context(without_checks())
-            module = aot_export_joint_with_descriptors(stack, functional, tuple(tensors)).graph_module
-        except TreadleError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise InputError(_why_not(error), where=where) from error
-    _simplify(module, where)
+            module = _exported(functional, tensors, mode)
+        except DataDependentOutputException:
+            with torch.compiler._compile_session_context():
+                module = _exported(functional, tensors, mode)
+    except TreadleError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise InputError(_why_not(error), where=where) from error
+    simplify(module, where)
     for node in module.graph.nodes:
         for value in tree_leaves(node.meta.get("val")):
             if isinstance(value, Tensor) and value.layout != torch.strided:
@@ -256,6 +258,16 @@ def _trace(
                 raise InputError(f"{node.name} makes a {kind} tensor, expected dense ones only", where=where)
     joint = _read(module.graph, leaves, tensors, functional.changed, where, mode)
     return None if joint is None else replace(joint, returned=functional.returned)
+
+
+def _exported(functional: _Functional, tensors: list[Tensor], mode: Mode) -> fx.GraphModule:
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad() if mode == "infer" else nullcontext())
+        stack.enter_context(config.patch(backward_pass_autocast="off"))
+        stack.enter_context(traceback_of_graphs.preserve_node_meta())
+        stack.enter_context(whole_operators())
+        stack.enter_context(without_checks())
+        return aot_export_joint_with_descriptors(stack, functional, tuple(tensors)).graph_module
 
 
 def _why_not(error: BaseException) -> str:
@@ -277,44 +289,6 @@ def _why_not(error: BaseException) -> str:
             "a fixed shape such as torch.where, or do it outside the step"
         )
     return f"the step cannot be traced{place}: {type(error).__name__}: {text[:400]}"
-
-
-def _simplify(module: fx.GraphModule, where: str) -> None:
-    """Drop what changes no value: detach, runtime assertions, and unread values. Inline scalar constants."""
-    graph = module.graph
-    for node in list(graph.nodes):
-        if node.op == "get_attr":
-            _inline_constant(module, node, where)
-        elif node.op == "call_function" and node.target in _SAME_VALUE:
-            node.replace_all_uses_with(node.args[0])
-            graph.erase_node(node)
-        elif node.op == "call_function" and "_assert" in str(node.target):
-            graph.erase_node(node)
-    for node in reversed(graph.nodes):
-        if node.op == "call_function" and not node.users:
-            graph.erase_node(node)
-
-
-_SAME_VALUE = (torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh.default)
-
-
-def _inline_constant(module: fx.GraphModule, node: fx.Node, where: str) -> None:
-    value = getattr(module, str(node.target), None)
-    known = value.constant if isinstance(value, FakeTensor) else value
-    if not isinstance(known, Tensor) or known.dim() > 0:
-        raise InputError(
-            "the step makes a constant tensor while it runs; make it a buffer of the model or an input of the step",
-            where=where,
-        )
-    with module.graph.inserting_before(node), unset_fake_temporarily():
-        scalar = module.graph.call_function(
-            torch.ops.aten.scalar_tensor.default, (known.item(),), {"dtype": known.dtype, "device": known.device}
-        )
-    scalar.meta = {**node.meta, "val": node.meta.get("val", value)}
-    for user in node.users:
-        scalar.meta.setdefault("partitioner_tag", user.meta.get("partitioner_tag", "is_forward"))
-    node.replace_all_uses_with(scalar)
-    module.graph.erase_node(node)
 
 
 def _read(

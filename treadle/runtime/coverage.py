@@ -24,6 +24,8 @@ class Expected(Named, Protocol):
     @property
     def inputs(self) -> list[list[Any]]: ...
     @property
+    def places(self) -> list[str]: ...
+    @property
     def frozen(self) -> list[str]: ...
     @property
     def evaluating(self) -> list[str]: ...
@@ -45,22 +47,25 @@ def require_covered(step: Expected, model: nn.Module, parameters: Mapping[str, T
     _require_modes(step, model)
     if len(inputs) != len(step.inputs):
         raise InputError(f"found {len(inputs)} inputs, expected {len(step.inputs)}", where=step.name)
-    for index, (tensor, (dtype, shape, stride)) in enumerate(zip(inputs, step.inputs, strict=True)):
+    for place, tensor, (dtype, shape, stride) in zip(step.places, inputs, step.inputs, strict=True):
         if not isinstance(tensor, Tensor):
-            raise InputError(f"found input {index} of type {type(tensor).__name__}, expected a tensor", where=step.name)
-        _require_like(step, f"input {index}", tensor, [dtype, shape])
+            raise InputError(f"found {place} of type {type(tensor).__name__}, expected a tensor", where=step.name)
+        _require_like(step, place, tensor, [dtype, shape])
         if any(n > 1 and a != b for n, a, b in zip(shape, tensor.stride(), stride, strict=True)):
             expected = f"expected {stride} as when the step was captured{_how_to_get(shape, stride)}"
-            raise InputError(f"found input {index} of strides {list(tensor.stride())}, {expected}", where=step.name)
+            raise InputError(f"found {place} of strides {list(tensor.stride())}, {expected}", where=step.name)
     leaves = {**parameters, **{f"input {index}": tensor for index, tensor in enumerate(inputs)}}
+    places = {f"input {index}": place for index, place in enumerate(step.places)}
     first = next(iter(leaves))
     device = leaves[first].device
     for name, tensor in leaves.items():
+        shown = places.get(name, name)
         if tensor.device != device:
-            raise InputError(f"found {name!r} on {tensor.device}, expected {device} as {first!r}", where=step.name)
+            expected = f"expected {device} as {places.get(first, first)!r}"
+            raise InputError(f"found {shown!r} on {tensor.device}, {expected}", where=step.name)
         if tensor.requires_grad and torch.is_grad_enabled() and name in step.frozen:
             expected = "expected it frozen as when the step was captured; capture and plan again"
-            raise InputError(f"found {name!r} requiring a gradient, {expected}", where=step.name)
+            raise InputError(f"found {shown!r} requiring a gradient, {expected}", where=step.name)
     dtype = str(torch.get_autocast_dtype(device.type)).removeprefix("torch.")
     autocast = dtype if torch.is_autocast_enabled(device.type) else None
     if autocast != step.autocast:

@@ -49,6 +49,8 @@ def take_apart(value: Any, tensors: list[Tensor], refuse: Refuse, place: str = "
         ]
         if type(part) is dict:
             return {"dict": pairs}
+        if items_by_key:  # as in Transformers' ModelOutput, whose fields that are None are no items
+            pairs = [[key, tree] for key, tree in pairs if tree is not None]
         if not all(isinstance(key, str) for key, _ in pairs):
             return refuse(at, f"a {type(part).__name__} with keys other than text")
         name = class_name(type(part))

@@ -27,6 +27,7 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.memory.decisions import MemoryDecisions
+from treadle.runtime.called import inputs_of
 from treadle.runtime.coverage import require_alike, require_covered
 from treadle.runtime.inverting import require_invertible
 from treadle.runtime.memory.step import PlannedStep, load_step
@@ -42,7 +43,8 @@ def apply(
 ) -> PlannedModule:
     """`model` as a module that trains under `plan`, to be called like the step the plan's trace was captured from.
 
-    Called with the step's inputs it returns what the step returns: the loss where one was captured. `backward`,
+    Called with the step's arguments, `planned(**batch)` where the step takes keywords, it returns what the step
+    returns: the loss where one was captured. `backward`,
     optimizers, gradient accumulation, `state_dict`, copies, `torch.save` and DistributedDataParallel work as with
     `model`, which it wraps. Hooks on modules inside the model do not run; numbers and words among what the step returns
     stay those of the capture.
@@ -110,11 +112,12 @@ class PlannedModule(ActivationWrapper):
         require_alike(self.step, "buffer", buffers, self.step.buffers)
         return parameters, buffers
 
-    def forward(self, *inputs: Tensor) -> Any:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        inputs = inputs_of(self.step.called, len(self.step.inputs), args, kwargs, self.step.name)
         require_uncast(self, {dtype for dtype, _ in self.step.parameters.values()}, self.step.name)
         parameters, buffers = self.leaves()
         require_covered(self.step, self.model, parameters, inputs)
-        flight = _Flight(self.step, parameters, buffers, list(inputs))
+        flight = _Flight(self.step, parameters, buffers, inputs)
         leaves = {**parameters, **{f"input {index}": tensor for index, tensor in enumerate(inputs)}}
         token = torch.empty(0, device=next(iter(leaves.values())).device)
         if torch.is_grad_enabled():
@@ -152,7 +155,7 @@ class _Flight:
         where = self.step.name
         self.parameters = UnchangedNames(self.parameters, self.parameters, "parameter", where)
         self.buffers = UnchangedNames(self.buffers, self.step.reread, "buffer", where)
-        self.inputs = UnchangedInputs(self.inputs, where)
+        self.inputs = UnchangedInputs(self.inputs, self.step.places, where)
         places = {x.untyped_storage()._cdata: f"output {index}" for index, x in enumerate(outputs)}
         for name, value in self.saved.items():
             place = places.get(value.untyped_storage()._cdata) if isinstance(value, Tensor) else None

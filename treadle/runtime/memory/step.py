@@ -13,7 +13,9 @@ from torch import Tensor
 
 from treadle.capture.operator_calls import operator
 from treadle.codegen.python_form import require_form
+from treadle.planner.documents.values import Called
 from treadle.planner.errors import InputError
+from treadle.runtime.called import load_called, places
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,10 @@ class PlannedStep:
     scales: list[list[str]]
     reread: list[str]
     returned: Callable[[list[Tensor]], Any]
+    called: Called | None
+    """What the step is called with, over the numbers of its inputs; None for the inputs in their order."""
+    places: list[str]
+    """What errors call each input."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return load_step, (self.text, self.name)
@@ -64,6 +70,7 @@ def load_step(text: str, name: str) -> PlannedStep:
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     names: dict[str, Any] = {}
     exec(compile(text, file, "exec"), names)
+    called = load_called(names.get("CALLED"), len(names["INPUTS"]), name)
     constants = ("PARAMETERS", "BUFFERS", "INPUTS", "TANGENTS", "GRADIENTS", "FROZEN", "EVALUATING")
     return PlannedStep(
         name=name,
@@ -77,6 +84,8 @@ def load_step(text: str, name: str) -> PlannedStep:
         scales=names.get("SCALES", []),
         reread=names.get("REREAD", []),
         returned=names["returned"],
+        called=called,
+        places=places(called, len(names["INPUTS"])),
     )
 
 

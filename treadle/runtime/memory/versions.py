@@ -32,15 +32,15 @@ class UnchangedNames(dict[str, Tensor]):
 class UnchangedInputs(list[Tensor]):
     """The step's inputs, compared at each look-up."""
 
-    def __init__(self, tensors: Sequence[Tensor], where: str) -> None:
+    def __init__(self, tensors: Sequence[Tensor], places: Sequence[str], where: str) -> None:
         super().__init__(tensors)
-        self.where = where
+        self.places, self.where = places, where
         self.versions = [version(tensor) for tensor in tensors]
 
     def __getitem__(self, place: int) -> Tensor:  # type: ignore[override]
         tensor = super().__getitem__(place)
         if version(tensor) != self.versions[place]:
-            raise changed(f"input {place}", self.where)
+            raise changed(self.places[place], self.where)
         return tensor
 
 

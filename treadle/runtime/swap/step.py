@@ -18,8 +18,10 @@ from torch.utils._pytree import tree_map
 from treadle import kernels
 from treadle.codegen.python_form import require_form
 from treadle.planner.documents.arguments import DTYPES
+from treadle.planner.documents.values import Called
 from treadle.planner.errors import InputError
 from treadle.planner.passes.swap.problem import SwapMachine
+from treadle.runtime.called import load_called
 
 
 class T(str):
@@ -155,6 +157,8 @@ class SwapStep:
     nodes: list[StepNode]
     returned: Callable[[list[Tensor]], Any]
     make_calls: Callable[[torch.device], dict[str, tuple[Any, ...]]]
+    called: Called | None
+    """What the step is called with, over the numbers of its inputs; None for the inputs in their order."""
 
     def calls(self, device: torch.device) -> dict[str, OperatorCall]:
         """Every call by name, in the order of the model."""
@@ -274,6 +278,7 @@ def load_swap_step(text: str) -> SwapStep:
         nodes=names["NODES"],
         returned=names["returned"],
         make_calls=names["calls"],
+        called=load_called(names.get("CALLED"), len(names["INPUTS"]), names["NAME"]),
     )
     try:
         calls = step.calls(torch.device("cpu"))

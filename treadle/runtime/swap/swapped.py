@@ -22,6 +22,7 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError, MissingBackendError
 from treadle.planner.passes.swap.decisions import SwapDecisions
+from treadle.runtime.called import inputs_of, places
 from treadle.runtime.coverage import require_alike, require_covered
 from treadle.runtime.sources import plan_and_trace
 from treadle.runtime.swap.cpu import Spans, Threads
@@ -77,6 +78,7 @@ class _Expected(NamedTuple):
 
     name: str
     inputs: list[list[Any]]
+    places: list[str]
     evaluating: list[str]
     autocast: str | None
     frozen: list[str]
@@ -127,9 +129,10 @@ class SwappedStep:
         model.register_state_dict_pre_hook(_Synchronizing(self))
         model.register_load_state_dict_pre_hook(_Synchronizing(self))
 
-    def __call__(self, *inputs: Tensor) -> Any:
-        """One iteration. Raises InputError for inputs or modes that the plan does not cover, and for an operator that
-        raises; after that the values are lost and the next call raises too."""
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """One iteration, called as the step was captured. Raises InputError for arguments or modes that the plan does
+        not cover, and for an operator that raises; after that the values are lost and the next call raises too."""
+        inputs = inputs_of(self.step.called, len(self.step.inputs), args, kwargs, self.step.name)
         outputs, _ = self.run(*inputs)
         return self.step.returned(outputs)
 
@@ -202,6 +205,7 @@ class SwappedStep:
         expected = _Expected(
             name=step.name,
             inputs=[[_word(each.dtype), [*each.shape], [*each.stride]] for each in shapes],
+            places=places(step.called, len(shapes)),
             evaluating=step.evaluating if step.training else [name for name, _ in self.model.named_modules()],
             autocast=_word(torch.get_autocast_dtype("cpu")) if on else None,
             frozen=[],

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from examples.models import moe, resnet50
+from examples.models import masked_lm, moe, resnet50
 from tests.planner.passes.swap.plans import decide, random_order
 from tests.treadle.runtime.models import STEPS as OTHERS
 from treadle.capture.costs import with_roofline
@@ -68,7 +68,7 @@ def outputs() -> Any:
 
 
 STEPS: dict[str, Callable[[], Any]] = {**OTHERS, "tiny": tiny, "outputs": outputs, "moe": moe.tiny}
-STEPS["resnet"] = resnet50.tiny
+STEPS |= {"resnet": resnet50.tiny, "masked_lm": masked_lm.tiny}
 
 
 @cache

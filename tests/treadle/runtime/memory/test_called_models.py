@@ -1,0 +1,116 @@
+"""A model that is called `model(**batch)` and returns an object trains under its plan as it is."""
+
+from __future__ import annotations
+
+import copy
+import io
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import treadle
+from examples.models import masked_lm
+from examples.models.masked_lm import MaskedLMOutput
+from tests.planner.plans import memory_plan
+from treadle.capture.costs import with_roofline
+from treadle.capture.live import capture_model
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InputError
+from treadle.planner.passes.memory.planning import MemoryOptions
+from treadle.runtime.meter import Meter
+
+
+def make() -> tuple[nn.Module, dict[str, Any]]:
+    torch.manual_seed(1)
+    model, batch = masked_lm.tiny(dropout=0.25)
+    return model, {**batch, "want_hidden": True}
+
+
+@cache
+def planned_step() -> tuple[Plan, Trace]:
+    model, batch = make()
+    hardware = store.load(resources.locate("profiles", "cpu-2x2"), Hardware)
+    trace = with_roofline(capture_model(model, (), batch, name="masked_lm"), hardware)
+    return memory_plan(trace, Fraction(9, 10), options=MemoryOptions(gap=0.1)), trace
+
+
+def planned_and_plain() -> tuple[Any, nn.Module, dict[str, Any]]:
+    model, batch = make()
+    return treadle.apply(copy.deepcopy(model), *planned_step()), model, batch
+
+
+def test_training_is_that_of_the_plain_model() -> None:
+    planned, plain, batch = planned_and_plain()
+    for number in range(2):
+        results, gradients = [], []
+        for called in (planned, plain):
+            torch.manual_seed(number)
+            results.append(called(**batch))
+            results[-1].loss.backward()
+            gradients.append([parameter.grad for parameter in called.parameters()])
+        ours, theirs = results
+        assert type(ours) is MaskedLMOutput
+        assert torch.equal(ours.loss, theirs["loss"])
+        assert torch.equal(ours[1], theirs.logits)
+        assert all(map(torch.equal, ours.hidden, theirs.hidden))
+        assert not ours.logits.requires_grad
+        for a, b in zip(*gradients, strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def test_the_peak_is_within_the_budget() -> None:
+    planned, _, batch = planned_and_plain()
+    budget = planned_step()[0].decisions.problem.budget_bytes
+    with Meter(planned, batch["tokens"], batch["labels"]) as meter:
+        result = planned(**batch)
+        result.loss.backward()
+    assert meter.peak_bytes <= budget
+
+
+def test_the_wrapped_model_takes_the_same_call_and_copies_do() -> None:
+    planned, plain, batch = planned_and_plain()
+    file = io.BytesIO()
+    torch.save(planned, file)
+    file.seek(0)
+    for copied in (copy.deepcopy(planned), torch.load(file, weights_only=False)):
+        torch.manual_seed(0)
+        ours = copied(batch["tokens"], batch["labels"], want_hidden=True)
+        torch.manual_seed(0)
+        assert torch.equal(ours.loss, plain(**batch).loss)
+    with torch.no_grad():
+        assert planned.model.eval()(tokens=batch["tokens"]).loss is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"labels": torch.zeros(4, 8, dtype=torch.int64)}, r"found labels of int64 \[4, 8\], expected int64 \[4, 16\]"),
+        ({"labels": None}, "found labels: None, expected a tensor"),
+        ({"want_hidden": False}, "found want_hidden: False, expected True"),
+        (
+            {"tokens": {"ids": torch.zeros(4, 16), "mask": torch.zeros(4, 16)}},
+            r"found tokens\['ids'\] of float32 \[4, 16\], expected int64",
+        ),
+        ({"tokens": {"ids": torch.zeros(4, 16)}}, r"found no tokens\['mask'\]"),
+    ],
+)
+def test_a_call_of_another_form_is_refused_by_its_place(changes: dict[str, Any], text: str) -> None:
+    planned, _, batch = planned_and_plain()
+    with pytest.raises(InputError, match=text):
+        planned(**{**batch, **changes})
+
+
+def test_an_input_changed_before_the_backward_pass_is_named() -> None:
+    planned, _, batch = planned_and_plain()
+    result = planned(**batch)
+    batch["tokens"]["mask"].zero_()
+    with pytest.raises(InputError, match=r"tokens\['mask'\] changed in place"):
+        result.loss.backward()

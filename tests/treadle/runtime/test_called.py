@@ -1,0 +1,113 @@
+"""A call of a planned step gives its inputs, or one line that names the first argument that differs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from treadle.planner.documents.values import Called
+from treadle.planner.errors import InputError
+from treadle.runtime.called import inputs_of, load_called, places
+from treadle.runtime.values import take_apart
+
+
+@dataclass
+class Extra:
+    weight: Tensor
+    scale: float
+
+
+X, Y, Z = torch.zeros(2), torch.zeros(3), torch.zeros(4)
+BATCH = {"image": [X, (Y, 1)], "kind": "a"}
+
+
+def captured() -> Called:
+    found: list[Tensor] = []
+
+    def tree(value: Any) -> Any:
+        return take_apart(value, found, lambda place, kind: pytest.fail(f"{place}: {kind}"))
+
+    return Called(
+        args=(tree(BATCH),),
+        kwargs={"extra": tree(Extra(Z, 2.0)), "cache": False},
+        parameters=("batch", "extra", "cache"),
+    )
+
+
+def given(*args: Any, **kwargs: Any) -> list[Tensor]:
+    return inputs_of(captured(), 3, args, kwargs, "net")
+
+
+def test_inputs_are_named_by_their_places() -> None:
+    assert places(captured(), 3) == ["batch['image'][0]", "batch['image'][1][0]", "extra.weight"]
+    assert places(None, 2) == ["input 0", "input 1"]
+
+
+def test_arguments_may_come_in_any_order_by_place_or_by_keyword() -> None:
+    extra = Extra(Z, 2.0)
+    for args, kwargs in (
+        ((BATCH,), {"extra": extra, "cache": False}),
+        ((BATCH,), {"cache": False, "extra": extra}),
+        ((), {"cache": False, "extra": extra, "batch": BATCH}),
+        ((BATCH, extra, False), {}),
+    ):
+        assert [*map(id, given(*args, **kwargs))] == [id(X), id(Y), id(Z)]
+
+
+EXTRA = Extra(Z, 2.0)
+DIFFERENT: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
+    ((), {"extra": EXTRA, "cache": False}, "found no batch, expected it"),
+    ((BATCH,), {"extra": EXTRA}, "found no cache, expected it"),
+    ((BATCH,), {"extra": EXTRA, "cache": True}, "found cache: True, expected False"),
+    ((BATCH,), {"extra": EXTRA, "cache": 0}, "found cache: 0, expected False"),
+    ((BATCH,), {"extra": EXTRA, "cache": False, "more": X}, "found more, expected batch, extra, cache"),
+    ((BATCH,), {"batch": BATCH, "extra": EXTRA, "cache": False}, "found batch twice"),
+    ((BATCH, EXTRA, False, X), {}, "found input 3, expected batch, extra, cache"),
+    (([X],), {"extra": EXTRA, "cache": False}, "found batch: a list, expected a dict"),
+    (({**BATCH, "kind": "b"},), {"extra": EXTRA, "cache": False}, r"found batch\['kind'\]: 'b', expected 'a'"),
+    (({"kind": "a"},), {"extra": EXTRA, "cache": False}, r"found no batch\['image'\]"),
+    (({**BATCH, "labels": X},), {"extra": EXTRA, "cache": False}, r"found batch\['labels'\], which was not there"),
+    (({**BATCH, "image": [X]},), {"extra": EXTRA, "cache": False}, r"found batch\['image'\]: 1 items, expected 2"),
+    (
+        ({**BATCH, "image": [X, [Y, 1]]},),
+        {"extra": EXTRA, "cache": False},
+        r"found batch\['image'\]\[1\]: a list, expected a tuple",
+    ),
+    ((BATCH,), {"extra": Extra(Z, 2), "cache": False}, r"found extra.scale: 2, expected 2.0"),
+    ((BATCH,), {"extra": Extra(None, 2.0), "cache": False}, "found extra.weight: None, expected a tensor"),
+    ((BATCH,), {"extra": {"weight": Z}, "cache": False}, "found extra: a dict, expected a .*test_called:Extra"),
+]
+
+
+@pytest.mark.parametrize(("args", "kwargs", "text"), DIFFERENT)
+def test_another_call_is_refused_by_the_place_that_differs(
+    args: tuple[Any, ...], kwargs: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(InputError, match=text) as raised:
+        given(*args, **kwargs)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_step_of_plain_inputs_takes_no_keywords() -> None:
+    assert inputs_of(None, 1, (X,), {}, "net") == [X]
+    with pytest.raises(InputError, match="found the keyword 'x', expected 1 inputs by their place"):
+        inputs_of(None, 1, (), {"x": X}, "net")
+
+
+@pytest.mark.parametrize(
+    "constant",
+    [
+        [],
+        {"args": [{"tensor": 0}], "more": 1},
+        {"args": [{"tensor": 0}, {"tensor": 0}]},
+        {"args": [{"tensor": 1}]},
+        {"args": [{"tensor": 0}], "kwargs": {"a b": 1}},
+    ],
+)
+def test_a_foreign_constant_is_checked(constant: Any) -> None:
+    with pytest.raises(InputError):
+        load_called(constant, 1, "step.py")

@@ -357,7 +357,11 @@ BAD = {
         "expected dense ones only",
     ),
     "constant": (
-        lambda: (nn.Linear(2, 2), (torch.randn(3, 2),), lambda m, x: (m(x) * torch.tensor([1.0, 2.0])).sum()),
+        lambda: (
+            nn.Linear(2, 2),
+            (torch.randn(3, 2),),
+            lambda m, x: (m(x).T @ torch.tensor([[*range(99)]] * 3).float()).sum(),
+        ),
         "make it a buffer of the model",
     ),
 }

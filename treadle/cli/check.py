@@ -66,7 +66,7 @@ def command(
     as_json: Json = False,
     **named: str | None,
 ) -> int:
-    """Check plans, other documents, folders of artefacts, and anybody's MSCCL XML (docs/checking-xml.md).
+    """Check plans, other documents, folders of artefacts, and MSCCL XML of any tool.
 
     Artefacts whose plan or trace is missing cannot be regenerated and are reported as such; with --fresh they are
     rejected. Digests are no signatures (docs/security.md).

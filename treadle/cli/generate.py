@@ -54,10 +54,12 @@ def command(
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds other files.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Turn PLAN... into artefacts: a PyTorch module for a memory plan, or what makes PyTorch's own checkpointing
-    (torch-sac) or torch.compile (torch-compile) follow it; a swap plan's step (torch-swap), or what torch.compile
-    (torch-offload) or DeepSpeed (deepspeed) can follow of it; MSCCL XML, MSCCL++ plans or CUDA kernels for a
-    collective; CUDA kernels for a fusion plan, or what of its overlaps TransformerEngine can carry (tp-overlap).
+    """Write the files that execute a plan.
+
+    Memory plan: a PyTorch module (torch), or files by which PyTorch's own checkpointing (torch-sac) or torch.compile
+    (torch-compile) follows the plan. Swap plan: its step (torch-swap), or the part of it that torch.compile
+    (torch-offload) or DeepSpeed (deepspeed) supports. Collective: MSCCL XML, MSCCL++ plans or CUDA kernels. Fusion
+    plan: CUDA kernels, PyTorch, NCCL calls, or its overlaps for TransformerEngine (tp-overlap).
 
     A selection becomes all of its programs, each with the sizes it is for, or a tuner file for stock NCCL. The plan and
     the inputs of a collective are copied with it, so that the folder can be checked on its own.

@@ -95,7 +95,11 @@ def measure(
     output: Annotated[str | None, document_option("Write the profile to this file.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure this machine: links between processes, memory, matrix products, operator overhead, host copies."""
+    """Measure this machine.
+
+    The profile holds rates of links between processes, memory, matrix products and host copies, and the overhead of an
+    operator.
+    """
     from treadle.probe.measure import SIZES
     from treadle.probe.measure import measure as run
 
@@ -150,8 +154,11 @@ def import_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Read FILE: NCCL or RCCL topology XML, lstopo XML, the text of `nvidia-smi topo -m`,
-    TACCL topology JSON, or topograph YAML."""
+    """Turn a topology of another tool into a profile.
+
+    FILE is NCCL or RCCL topology XML, lstopo XML, the text of `nvidia-smi topo -m`, TACCL topology JSON, or topograph
+    YAML.
+    """
     from treadle.probe.importer import import_profile, with_costs
 
     require_apart(output, file, costs_from)

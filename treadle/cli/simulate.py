@@ -1,4 +1,4 @@
-"""`treadle simulate`: a plan's timeline, or the time of anybody's MSCCL XML on a machine, predicted."""
+"""`treadle simulate`: a plan's timeline, or the time of MSCCL XML on a machine, predicted."""
 
 from __future__ import annotations
 
@@ -34,9 +34,11 @@ def command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Predict the timeline of FILE, a plan: operators and bytes in use of a memory plan, with the copies in both
-    directions of a swap plan, messages on links of a collective. Or the time of FILE, MSCCL XML, on --hardware at
-    --size: threadblocks, message slots, links and ports.
+    """Predict the timeline of a plan, or the time of MSCCL XML on a machine.
+
+    The timeline has operators and bytes in use for a memory plan, copies in both directions as well for a swap plan,
+    and messages on links for a collective. MSCCL XML is simulated on --hardware at --size, with threadblocks, message
+    slots, links and ports.
     """
     from treadle.planner.documents import store
     from treadle.planner.errors import InputError

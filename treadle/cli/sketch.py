@@ -67,7 +67,10 @@ def new(
     output: Annotated[str, document_option("Write the sketch to this file.")],
     as_json: Json = False,
 ) -> None:
-    """Propose a sketch for a machine, as YAML whose comments say why each choice was made."""
+    """Propose a sketch for a machine.
+
+    The file is YAML; its comments give the reason for each choice.
+    """
     from treadle.planner.passes.collective.sketching import proposal, to_yaml
 
     require_apart(output, hardware)

@@ -27,7 +27,7 @@ command = new_app(help="Capture, import or show the trace of a model's step.")
 @command.command()
 def capture(
     *,
-    spec: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", help="What returns the model and its inputs.")],
+    spec: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", help="The function that returns the model and its inputs.")],
     train: Annotated[bool, typer.Option("--train/--infer", help="Forward and backward, or forward only.")] = True,
     optimizer: Annotated[Literal["adam", "sgd"] | None, typer.Option(help="Add the updates of this optimizer.")] = None,
     hardware: Annotated[
@@ -56,7 +56,7 @@ def capture(
     output: Annotated[str, document_option("Write the trace to this file.")],
     as_json: Json = False,
 ) -> None:
-    """Trace one step of a PyTorch model without running it or needing its memory.
+    """Trace one step of a PyTorch model without running it.
 
     FUNCTION takes no arguments and returns (model, inputs) or (model, inputs, loss); the step computes
     loss(model, *inputs), or model(*inputs). Inputs in a dict are keywords: model(**inputs). MODULE is looked up in the
@@ -114,7 +114,10 @@ def import_(
     output: Annotated[str, document_option("Write the trace to this file.")],
     as_json: Json = False,
 ) -> None:
-    """Import a PyTorch ExecutionTrace, a Kineto or Chrome trace, or a Chakra trace, packed or not."""
+    """Import a trace of another tool.
+
+    FILE is a PyTorch ExecutionTrace, a Kineto or Chrome trace, or a Chakra trace, packed or not.
+    """
     from treadle.capture.formats import import_trace
 
     require_apart(output, file)

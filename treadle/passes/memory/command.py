@@ -105,7 +105,7 @@ def command(
     ] = "highs",
     as_json: Json = False,
 ) -> None:
-    """Choose what a training step keeps and what it recomputes, so that it fits a budget and loses least time.
+    """Choose what a training step keeps and what it recomputes, so that it fits a budget and loses little time.
 
     The plan is written whenever a better one is found, so a search that is killed loses nothing. Ctrl-C ends the search
     with the best plan so far.

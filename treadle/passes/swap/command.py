@@ -63,7 +63,7 @@ def command(
         bool, typer.Option("--as-published", help="The genetic search of SwapAdvisor's paper, and nothing else.")
     ] = False,
     population: Annotated[
-        int | None, whole("Individuals. [default: 64, or 144 with --as-published]", least=2, most=100_000)
+        int | None, whole("Individuals of a generation. [default: 64, or 144 with --as-published]", least=2, most=100_000)
     ] = None,
     generations: Annotated[int, whole("The most generations.", least=0)] = 1000,
     patience: Annotated[int, whole("Generations without improvement that end the search.", least=1)] = 100,
@@ -80,7 +80,7 @@ def command(
             "--same-bits", help="With --with-recompute: only implementations with the same bits as the model's own."
         ),
     ] = False,
-    seed: Annotated[int, whole("Where random numbers begin.", least=0, most=2**31 - 1)] = 0,
+    seed: Annotated[int, whole("The seed of all random numbers.", least=0, most=2**31 - 1)] = 0,
     workers: Annotated[int | None, whole("Processes; the plan is the same. [default: one per core]", least=1)] = None,
     executor: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="dask://HOST:PORT or dask://local; the plan is the same.")
@@ -91,7 +91,7 @@ def command(
     output: Annotated[str, document_option("The plan to write.")],
     as_json: Json = False,
 ) -> None:
-    """Plan what to copy to the host and back, so that an iteration fits the memory of its device and loses least time.
+    """Plan what to copy to the host and back, so that an iteration fits its device and loses little time.
 
     Searches the order of operators, the division of memory and the copies together. The plan is written whenever a
     better one is found, so a search that is killed loses nothing. Ctrl-C ends the search with the best plan so far.

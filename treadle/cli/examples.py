@@ -18,7 +18,7 @@ SUFFIXES = (".py", ".yaml")
 
 
 def command(
-    *, output: Annotated[str, folder_option("Folder to copy them to. [default: examples]")] = "examples"
+    *, output: Annotated[str, folder_option("The folder to copy them to.")] = "examples"
 ) -> None:
     """Copy the examples of the documentation into a folder: models, fusion programs and a job.
 

@@ -17,9 +17,7 @@ from treadle.planner.errors import InputError
 SUFFIXES = (".py", ".yaml")
 
 
-def command(
-    *, output: Annotated[str, folder_option("The folder to copy them to.")] = "examples"
-) -> None:
+def command(*, output: Annotated[str, folder_option("The folder to copy them to.")] = "examples") -> None:
     """Copy the examples of the documentation into a folder: models, fusion programs and a job.
 
     The documentation's commands name them as `examples/...` and `examples.models...`, seen from the folder above. A

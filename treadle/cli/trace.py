@@ -27,7 +27,7 @@ command = new_app(help="Capture, import or show the trace of a model's step.")
 @command.command()
 def capture(
     *,
-    spec: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", help="The function that returns the model and its inputs.")],
+    spec: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", help="Function that returns model and inputs.")],
     train: Annotated[bool, typer.Option("--train/--infer", help="Forward and backward, or forward only.")] = True,
     optimizer: Annotated[Literal["adam", "sgd"] | None, typer.Option(help="Add the updates of this optimizer.")] = None,
     hardware: Annotated[

@@ -63,7 +63,7 @@ def command(
         bool, typer.Option("--as-published", help="The genetic search of SwapAdvisor's paper, and nothing else.")
     ] = False,
     population: Annotated[
-        int | None, whole("Individuals of a generation. [default: 64, or 144 with --as-published]", least=2, most=100_000)
+        int | None, whole("Size of a generation. [default: 64, or 144 with --as-published]", least=2, most=100_000)
     ] = None,
     generations: Annotated[int, whole("The most generations.", least=0)] = 1000,
     patience: Annotated[int, whole("Generations without improvement that end the search.", least=1)] = 100,

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from treadle.cli.options import folder_option
-from treadle.cli.output import listed, note
+from treadle.cli.json_output import print_json
+from treadle.cli.options import Json, folder_option
+from treadle.cli.output import listed
 from treadle.planner import resources
 from treadle.planner.documents.files import read_text, write_text
 from treadle.planner.documents.scalars import many
@@ -17,7 +18,9 @@ from treadle.planner.errors import InputError
 SUFFIXES = (".py", ".yaml")
 
 
-def command(*, output: Annotated[str, folder_option("The folder to copy them to.")] = "examples") -> None:
+def command(
+    *, output: Annotated[str, folder_option("The folder to copy them to.")] = "examples", as_json: Json = False
+) -> None:
     """Copy the examples of the documentation into a folder: models, fusion programs and a job.
 
     The documentation's commands name them as `examples/...` and `examples.models...`, seen from the folder above. A
@@ -33,5 +36,7 @@ def command(*, output: Annotated[str, folder_option("The folder to copy them to.
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
-    note(f"wrote {target}: {many(len(names), 'file')}")
-    typer.echo(str(target))
+    if as_json:
+        print_json("examples", {"folder": str(target), "files": [str(name) for name in names]})
+        return
+    typer.echo(f"wrote {many(len(names), 'file')} to {target}")

@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 FOLDERS := $(if $(ROOM),$(wildcard planner/passes/$(ROOM) codegen/$(ROOM) treadle/passes/$(ROOM) treadle/runtime/$(ROOM)))
 PACKAGES := $(patsubst treadle/treadle/%,treadle/%,$(addprefix treadle/,$(FOLDERS)))
 TESTS := $(wildcard $(addprefix tests/,$(FOLDERS)))
-.PHONY: help install demo check test test-slow golden lint lock format bench bench-collective bench-memory bench-swap bench-fusion wheel docs schemas clean
+.PHONY: help install demo check test test-slow golden lint lock format bench bench-collective bench-memory bench-swap bench-fusion wheel picture docs schemas clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -79,6 +79,9 @@ bench-fusion: $(STAMP) ## fused schedules: published figures, planning, every re
 
 wheel: $(STAMP) ## build dist/*.whl
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
+
+picture: ## docs/report.png, a screenshot of the page of make demo; needs Chromium
+	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --force-device-scale-factor=1 --user-data-dir=build/chromium --window-size=1180,1150 --screenshot=docs/report.png file://$(CURDIR)/build/demo/report.html
 
 docs: $(STAMP) ## rewrite what README and docs quote with what their commands print; about 10 minutes
 	$(BIN)/python -m tests.quotes

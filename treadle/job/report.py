@@ -59,7 +59,7 @@ def outcome(planned: Planned, results: Sequence[RankResult] | None) -> JobSummar
     drift = max(rank.parameter_difference for rank in results)
     close = drift <= TOLERANCE * max(rank.parameter_scale for rank in results)
     steps = len(_losses(plain))
-    found = f"measured over {many(steps, 'step')}: largest difference of a mean loss {difference:.2g}, "
+    found = f"over {many(steps, 'step')}: largest difference of a mean loss {difference:.2g}, "
     cards += [
         _step_time(measured),
         Card(

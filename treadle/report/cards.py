@@ -25,7 +25,7 @@ def bound_card(plan: Plan, where: str = "") -> Card:
     above = proof.objective - proof.lower_bound
     value = "0%" if proof.optimal or not above else f"{proof.gap:.2%}" if proof.gap < 0.1 else f"{proof.gap:.0%}"
     note = (
-        f"No plan that the proof covers takes less than {format_time(proof.lower_bound)}{where}; "
+        f"By the certificate no plan that its proof covers takes less than {format_time(proof.lower_bound)}{where}; "
         f"this one takes {format_time(proof.objective)}."
     )
     return Card("gap to the lower bound", value, True if proof.optimal else None, note)

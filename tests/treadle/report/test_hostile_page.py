@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+from base64 import b64encode
 
 import pytest
+from lxml import etree
 
 from tests.codegen import hostile
 from tests.planner.samples import DOCUMENTS, HARDWARE
@@ -48,3 +52,26 @@ def test_a_page_has_the_same_elements(kind: str):
     text = page(HTML, hurt)
     assert text.count("&lt;script&gt;") > 5
     assert hostile.alike(hostile.shape("x.html", text), hostile.shape("x.html", page("a plan", plan)))
+
+
+def test_a_page_of_all_plans_is_well_formed_and_has_each_id_once():
+    plans = {kind: document for kind, document in DOCUMENTS.items() if isinstance(document, Plan)}
+    sections = tuple(plan_section(name, plan, HARDWARE) for name, plan in plans.items())
+    text = render(Page("all", "plans", plan_cards(plans["memory plan"]), (*sections, *sections), "all.perfetto.json"))
+    tree = etree.HTML(text)
+    ids = tree.xpath("//@id")
+    assert len(ids) == len(set(ids))
+    links = [link[1:] for link in tree.xpath("//@href | //@*[local-name()='href']") if link.startswith("#")]
+    assert set(links) <= set(ids)
+    pictures = [etree.tostring(svg) for svg in tree.xpath("//figure//svg")]
+    assert len(pictures) == len(set(pictures)) == sum(len(section.pictures) for section in sections)
+    balanced = ("section", "figure", "details", "table", "div", "svg", "title", "rect", "a", "p")
+    assert all(len(re.findall(rf"<{tag}[ >]", text)) == text.count(f"</{tag}>") for tag in balanced if tag != "rect")
+
+
+def test_the_policy_of_a_page_allows_its_own_script_only():
+    text = render(Page("t", "s"))
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    assert len(scripts) == text.count("<script") == 1
+    digest = b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in text

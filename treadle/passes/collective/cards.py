@@ -35,4 +35,6 @@ def _against_stock(plan: Plan[CollectiveDecisions]) -> Card:
         if stock and chosen in times:
             name = min(stock, key=lambda name: (stock[name], name))
             return time_card(label, times[chosen] * 1e3, stock[name] * 1e3, f"{name}, which NCCL has,", how)
-    return Card(label, "not compared", None, "Only method auto also makes NCCL's ring and double tree.")
+    return Card(
+        label, "not compared", None, "Only --method auto also makes the ring and the double tree that NCCL has."
+    )

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
+from treadle.planner.documents.difference import Change, differences
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.documents.scalars import Decisions, Document
@@ -102,6 +103,10 @@ class Pass(ABC, Generic[D]):
     @abstractmethod
     def check_inputs(self, plan: Plan[D], found: Inputs) -> list[str]:
         """What is wrong with a plan in the light of those of its inputs that were found."""
+
+    def differences(self, before: D, after: D) -> list[Change]:
+        """How other decisions differ, in words of the pass; the caller adds what no word of the pass covers."""
+        return differences(before, after)
 
     def times_us(self, plan: Plan[D]) -> tuple[float, ...]:
         """The times in us that a plan may predict, the one that it should first."""

@@ -28,6 +28,7 @@ SUBCOMMANDS = {
     "generate": ("treadle.cli.generate", "Write PyTorch, MSCCL XML, MSCCL++, CUDA or NCCL tuner files."),
     "run": ("treadle.cli.run", "Execute a folder of artefacts."),
     "check": ("treadle.cli.check", "Check plans and artefacts, also other people's MSCCL XML."),
+    "diff": ("treadle.cli.diff", "Print how two plans differ, in words or JSON."),
     "simulate": ("treadle.cli.simulate", "Predict the time of plans and of MSCCL XML."),
     "report": ("treadle.cli.report", "Write plans as one self-contained HTML page."),
     "examples": ("treadle.cli.examples", "Copy the examples of the documentation into a folder."),

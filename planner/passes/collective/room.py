@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from treadle.planner.documents.difference import Change
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.pattern import Pattern
 from treadle.planner.documents.plan import Certificate, Plan
@@ -31,6 +32,11 @@ class Collective(Pass[CollectiveDecisions]):
 
     def describe(self, decisions: CollectiveDecisions) -> str:
         return f"{decisions.collective} plan of {many(decisions.ranks, 'rank')}"
+
+    def differences(self, before: CollectiveDecisions, after: CollectiveDecisions) -> list[Change]:
+        from treadle.planner.passes.collective.differences import collective_differences
+
+        return collective_differences(before, after)
 
     def times_us(self, plan: Plan[CollectiveDecisions]) -> tuple[float, ...]:
         """The simulated time of the plan's program where it records one; plans of older versions predict that of the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from treadle.planner.documents.difference import Change
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import many
@@ -37,6 +38,11 @@ class Fusion(Pass[FusionDecisions]):
 
     def describe(self, decisions: FusionDecisions) -> str:
         return f"fusion plan of {many(len(decisions.stages), 'stage')} on {many(decisions.ranks, 'rank')}"
+
+    def differences(self, before: FusionDecisions, after: FusionDecisions) -> list[Change]:
+        from treadle.planner.passes.fusion.differences import fusion_differences
+
+        return fusion_differences(before, after)
 
     def check_certificate(self, plan: Plan[FusionDecisions]) -> Iterator[str]:
         """It says nothing of memory and of orders, and names the checker that was run and the search there is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from treadle.planner.documents.difference import Change
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
@@ -35,6 +36,11 @@ class MemoryPass(Pass[MemoryDecisions]):
 
     def describe(self, decisions: MemoryDecisions) -> str:
         return "memory plan"
+
+    def differences(self, before: MemoryDecisions, after: MemoryDecisions) -> list[Change]:
+        from treadle.planner.passes.memory.differences import memory_differences
+
+        return memory_differences(before, after)
 
     def check_inputs(self, plan: Plan[MemoryDecisions], found: Inputs) -> list[str]:
         from treadle.planner.passes.memory.check import check_against_trace

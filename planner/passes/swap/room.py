@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from treadle.planner.documents.difference import Change
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, many
@@ -32,6 +33,11 @@ class SwapPass(Pass[SwapDecisions]):
     def describe(self, decisions: SwapDecisions) -> str:
         copied = format_bytes(decisions.in_bytes + decisions.out_bytes)
         return f"swap plan of {many(len(decisions.order), 'operator')}, {copied} copied"
+
+    def differences(self, before: SwapDecisions, after: SwapDecisions) -> list[Change]:
+        from treadle.planner.passes.swap.differences import swap_differences
+
+        return swap_differences(before, after)
 
     def check_inputs(self, plan: Plan[SwapDecisions], found: Inputs) -> list[str]:
         """Differences between the plan's problem and that of the problem file, or of trace and hardware with the plan's

@@ -108,6 +108,11 @@ class Pass(ABC, Generic[D]):
         """How other decisions differ, in words of the pass; the caller adds what no word of the pass covers."""
         return differences(before, after)
 
+    def today(self, plan: Plan[D], found: Inputs) -> D | None:
+        """The decisions of the plan with the figures that `found`, the inputs of today, give them; None where those do
+        not suffice. Raises InputError where the decisions do not fit the inputs any more."""
+        return None
+
     def times_us(self, plan: Plan[D]) -> tuple[float, ...]:
         """The times in us that a plan may predict, the one that it should first."""
         return (self.figures(plan.decisions).time_ns / 1000,)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from treadle.check.inputs import inputs_beside, inputs_of, missing
 from treadle.check.plan import check_against, check_plan, quality
+from treadle.check.regression import Today, judge_today
 from treadle.check.selection import against_plans, against_times, plans_of
 from treadle.cli.output import listed
 from treadle.codegen.collective import check as check_program
@@ -43,23 +44,27 @@ from treadle.planner.passes.swap.problem import SwapProblem
 @dataclass(frozen=True)
 class CheckOptions:
     """Files named on the command line by role; `fresh` asks for every input of a plan, wherever it is found. MSCCL XML
-    is checked with `fifo_depth` message slots (None: the protocol's) and as each of `runtimes` would read it."""
+    is checked with `fifo_depth` message slots (None: the protocol's) and as each of `runtimes` would read it. Plans
+    may be worse on changed inputs by the share `max_regression`; None: no input may have changed."""
 
     files: dict[str, str] = field(default_factory=dict)
     fresh: bool = False
     runtimes: tuple[Name, ...] = ()
     fifo_depth: int | None = None
+    max_regression: float | None = None
 
 
 @dataclass(frozen=True)
 class Report:
     """`what` describes an accepted file in a few words. `judgements` is what the asked runtimes make of it.
-    `unverified` says why texts could not be compared with the plan, empty where they were or nothing is generated."""
+    `unverified` says why texts could not be compared with the plan, empty where they were or nothing is generated.
+    `today` are the figures of a plan on the inputs of today, where they were asked for."""
 
     what: str
     findings: list[str]
     judgements: dict[Name, list[Finding]] = field(default_factory=dict)
     unverified: str = ""
+    today: Today | None = None
 
 
 def check_file(path: str, inputs: CheckOptions) -> Report:
@@ -138,6 +143,8 @@ def _swap_problem(problem: SwapProblem) -> str:
 def _plan(plan: Plan, path: str, inputs: CheckOptions) -> Report:
     made_by = pass_of(plan)
     findings = check_plan(plan)
+    if inputs.fresh and inputs.max_regression is not None and not findings:
+        return _regression(plan, path, inputs, inputs.max_regression)
     stale, found = inputs_of(plan, path, inputs.files, inputs.fresh)
     findings += stale
     if not stale:
@@ -154,6 +161,18 @@ def _plan(plan: Plan, path: str, inputs: CheckOptions) -> Report:
     words = [made_by.describe(plan.decisions), quality(plan, bound)]
     words += [f"inputs {', '.join(found)} checked"] if found else []
     return Report("; ".join(words), findings)
+
+
+def _regression(plan: Plan, path: str, inputs: CheckOptions, most: float) -> Report:
+    """Accepted where the decisions are nearly as good on the inputs of today, whether those changed or not."""
+    stale, found = inputs_of(plan, path, inputs.files, inputs.fresh, changed=True)
+    today = judge_today(plan, found, most, changed=bool(stale))
+    words = [pass_of(plan).describe(plan.decisions), today.words]
+    if stale:
+        words.append(f"{many(len(stale), 'input')} changed, all figures within {most:.2%}")
+    else:
+        words.insert(1, quality(plan, pass_of(plan).rebound(plan, found).bound_ns))
+    return Report("; ".join(words), today.findings, today=today)
 
 
 # Selections.

@@ -24,9 +24,11 @@ def input_kinds() -> dict[str, type[Document]]:
     return found
 
 
-def inputs_of(plan: Plan, path: str, files: Mapping[str, str], fresh: bool) -> tuple[list[str], dict[str, Document]]:
+def inputs_of(
+    plan: Plan, path: str, files: Mapping[str, str], fresh: bool, changed: bool = False
+) -> tuple[list[str], dict[str, Document]]:
     """Findings on inputs of the plan at `path` that changed since, and the inputs by role: those of `files`, which are
-    named by role, with `fresh` all of them, wherever they are found."""
+    named by role, with `fresh` all of them, wherever they are found, with `changed` also those that did."""
     findings: list[str] = []
     found: dict[str, Document] = {}
     roles = pass_of(plan).roles
@@ -40,6 +42,8 @@ def inputs_of(plan: Plan, path: str, files: Mapping[str, str], fresh: bool) -> t
         if store.digest(document) == reference.digest:
             found[role] = document
         else:
+            if changed:
+                found[role] = document
             findings.append(
                 f"stale: {role} {file} is not the one the plan was made from ({reference.file}); plan again"
             )

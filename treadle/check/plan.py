@@ -31,6 +31,12 @@ def require_accepted(plan: Plan, where: str) -> None:
 
 def check_against(plan: Plan, found: Inputs) -> list[str]:
     """Recheck a plan against those of its inputs that were found."""
+    found = with_costs(plan, found)
+    return [*pass_of(plan).check_inputs(plan, found), *room_of(plan).check_prediction(plan, found)]
+
+
+def with_costs(plan: Plan, found: Inputs) -> Inputs:
+    """The inputs, with times in the trace where the pass needs some and the machine is known."""
     trace, hardware = found.get("trace"), found.get("hardware")
     if (
         pass_of(plan).needs_costs
@@ -40,8 +46,8 @@ def check_against(plan: Plan, found: Inputs) -> list[str]:
     ):
         from treadle.capture.costs import with_roofline
 
-        found = {**found, "trace": with_roofline(trace, hardware)}
-    return [*pass_of(plan).check_inputs(plan, found), *room_of(plan).check_prediction(plan, found)]
+        return {**found, "trace": with_roofline(trace, hardware)}
+    return found
 
 
 def quality(plan: Plan, bound: float | None = None) -> str:

@@ -12,7 +12,7 @@ import typer
 from treadle.check.inputs import input_kinds
 from treadle.cli.completion import shipped
 from treadle.cli.json_output import print_json
-from treadle.cli.options import Json, choice, whole
+from treadle.cli.options import Json, choice, share, whole
 from treadle.cli.output import listed, note, note_error, printable
 from treadle.codegen.collective.msccl.runtimes import RUNTIMES, Name
 from treadle.planner.documents.scalars import many
@@ -20,6 +20,7 @@ from treadle.planner.documents.sources import SHIPPED, locate
 
 if TYPE_CHECKING:
     from treadle.check.file import Report
+    from treadle.check.regression import Today
 
 
 def _with_roles(function: Callable[..., int]) -> Callable[..., int]:
@@ -55,6 +56,13 @@ def command(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Also compare each plan with its inputs, named here or found next to it.")
     ] = False,
+    max_regression: Annotated[
+        float | None,
+        share(
+            "With --fresh: accept a plan whose inputs changed while its decisions fit them and predicted time, peak "
+            "and gap are at most this share worse."
+        ),
+    ] = None,
     runtimes: Annotated[
         list[str] | None,
         choice([*RUNTIMES], "--runtime", "Also report by which rules this runtime would refuse or skip MSCCL XML."),
@@ -77,9 +85,13 @@ def command(
     from treadle.planner.errors import InputError
     from treadle.report.timelines import ENDING
 
+    if max_regression is not None and not fresh:
+        raise InputError("found it without --fresh, which compares a plan with its inputs", where="--max-regression")
     kinds = input_kinds()
     files_by_role = {role: str(locate(kinds[role], file)) for role, file in named.items() if file is not None}
-    inputs = CheckOptions(files_by_role, fresh, tuple(dict.fromkeys(cast("list[Name]", runtimes or []))), fifo_depth)
+    inputs = CheckOptions(
+        files_by_role, fresh, tuple(dict.fromkeys(cast("list[Name]", runtimes or []))), fifo_depth, max_regression
+    )
     rows: list[dict[str, Any]] = []
     code = 0
     timelines = [path for path in files if path.endswith(ENDING)]
@@ -100,6 +112,8 @@ def command(
         row: dict[str, Any] = {"file": path, "verdict": verdict, "what": report.what, "findings": report.findings}
         if report.unverified:
             row["unverified"] = report.unverified
+        if report.today is not None:
+            row["today"] = _today(report.today)
         if report.judgements:
             row["runtimes"] = {
                 name: [{**asdict(finding), "spots": [spot._asdict() for spot in finding.spots]} for finding in found]
@@ -114,6 +128,16 @@ def command(
     if rejected:
         note_error(f"rejected {len(rejected)} of {many(len(rows), 'file')}: {listed(rejected)}")
     return code
+
+
+def _today(today: Today) -> dict[str, Any]:
+    """Predicted figures and gap, each as recorded and on the inputs of today."""
+    now = today.now
+    return {
+        "time_ns": {"recorded": today.recorded.time_ns, "today": now and now.time_ns},
+        "peak_bytes": {"recorded": today.recorded.peak_bytes, "today": now and now.peak_bytes},
+        "gap": None if today.gaps is None else {"recorded": today.gaps[0], "today": today.gaps[1]},
+    }
 
 
 def _print(path: str, report: Report) -> None:

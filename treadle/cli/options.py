@@ -45,8 +45,13 @@ def positive(help: str) -> Any:
 
 
 def share(help: str) -> Any:
-    """A number from 0 to 1."""
-    return _number(float, (), "SHARE", help, lambda x: 0 <= x <= 1, "0<=x<=1")
+    """A number from 0 to 1, or percent: `5%`."""
+    return _number(_of_one, (), "SHARE", help, lambda x: 0 <= x <= 1, "0<=x<=1")
+
+
+def _of_one(text: str | float) -> float:
+    """A default comes as the number that it is."""
+    return float(text[:-1]) / 100 if isinstance(text, str) and text.endswith("%") else float(text)
 
 
 def whole(help: str, *, least: int, most: int | None = None) -> Any:
@@ -56,7 +61,12 @@ def whole(help: str, *, least: int, most: int | None = None) -> Any:
 
 
 def _number(
-    kind: type[float], names: tuple[str, ...], metavar: str, help: str, inside: Callable[[Any], bool], span: str
+    kind: Callable[[str], float],
+    names: tuple[str, ...],
+    metavar: str,
+    help: str,
+    inside: Callable[[Any], bool],
+    span: str,
 ) -> Any:
     """A number inside a span, which the help shows. Its parser raises BadParameter for anything else."""
 

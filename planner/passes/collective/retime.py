@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from msgspec import structs
+
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.sketch import Sketch
+from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Transfer
 from treadle.planner.passes.collective.messages import Message, in_order, moves_of_messages, timed
 from treadle.planner.passes.collective.problem import Problem
@@ -93,3 +96,18 @@ def retimed(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch) 
     request = request_of(decisions, hardware, sketch)
     problem = request.problem(decisions.chunkup, decisions.roots)
     return Retimed(algorithm_of(problem, decisions.transfers), request)
+
+
+def timed_on(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch) -> CollectiveDecisions:
+    """The plan's messages at the costs of these inputs. Raises InputError where they have other links or ports."""
+    problem = request_of(decisions, hardware, sketch).problem(decisions.chunkup, decisions.roots)
+    links = {(link.src, link.dst) for link in decisions.links}
+    if {(link.src, link.dst) for link in problem.links.values()} != links:
+        raise InputError("the inputs have other links than the plan; plan again")
+    if {frozenset(port.links) for port in problem.ports} != {frozenset(port.links) for port in decisions.ports}:
+        raise InputError("other links take turns at a port than in the plan; plan again")
+    transfers = timed(problem, algorithm_of(problem, decisions.transfers).messages)
+    costs = tuple(problem.links[link.src, link.dst] for link in decisions.links)
+    makespan = max((move.arrive_ns for move in transfers), default=0)
+    fresh = {"links": costs, "latency": problem.latency, "transfers": transfers, "makespan_ns": makespan}
+    return structs.replace(decisions, **fresh, routing_ns=None, ordering_ns=None)

@@ -10,6 +10,7 @@ from treadle.planner.documents.pattern import Pattern
 from treadle.planner.documents.plan import Certificate, Plan
 from treadle.planner.documents.scalars import Document, many
 from treadle.planner.documents.sketch import Sketch
+from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.job import CollectiveJob
 from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound
@@ -57,6 +58,16 @@ class Collective(Pass[CollectiveDecisions]):
             return []
         pattern = _against_pattern(plan.decisions, found.get("pattern"))
         return [*pattern, *check_against_inputs(plan.decisions, hardware, sketch)]
+
+    def today(self, plan: Plan[CollectiveDecisions], found: Inputs) -> CollectiveDecisions | None:
+        from treadle.planner.passes.collective.retime import timed_on
+
+        hardware, sketch = found.get("hardware"), found.get("sketch")
+        if not isinstance(hardware, Hardware) or not isinstance(sketch, Sketch):
+            return None
+        for difference in _against_pattern(plan.decisions, found.get("pattern")):
+            raise InputError(f"{difference}; plan again")
+        return timed_on(plan.decisions, hardware, sketch)
 
     def rebound(self, plan: Plan[CollectiveDecisions], found: Inputs) -> Rebound:
         """What a solver or a search proved of a problem that the sketch does not restrict stays a claim."""

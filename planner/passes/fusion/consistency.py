@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from msgspec import structs
+
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.errors import InputError
 from treadle.planner.machine.collectives import Tuning
@@ -143,6 +145,17 @@ def priced_on(decisions: FusionDecisions, hardware: Hardware) -> Machine:
     """The machine of a plan, with the products that it may have. Raises InputError as `machine_of` does."""
     machine = machine_of(hardware)
     return machine if decisions.library else machine.without_library
+
+
+def priced_again(decisions: FusionDecisions, hardware: Hardware) -> FusionDecisions:
+    """The same schedule at the prices of `hardware`. Raises InputError where it cannot run there."""
+    if decisions.nodes != hardware.nodes or decisions.ranks * decisions.groups > hardware.ranks:
+        size = f"{hardware.nodes} nodes of {hardware.ranks} ranks in all"
+        raise InputError(f"{hardware.name} has {size}, the plan {decisions.nodes} nodes; plan again")
+    schedule = parse(decisions.schedule, "$.decisions.schedule")
+    priced = price(schedule, bindings_of(decisions), priced_on(decisions, hardware), _measured_on(decisions))
+    total = sum(map(nanoseconds, priced.groups_us))
+    return structs.replace(decisions, stages=tuple(choices_of(schedule, priced)), time_ns=total)
 
 
 def check_prices(decisions: FusionDecisions, hardware: Hardware) -> Iterator[str]:

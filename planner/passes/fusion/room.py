@@ -9,6 +9,7 @@ from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import many
 from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InputError
 from treadle.planner.passes.fusion.decisions import PEERS, FusionDecisions
 from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound
 
@@ -78,6 +79,16 @@ class Fusion(Pass[FusionDecisions]):
                 if sizes == (decisions.extents, decisions.parts) and show(parse(each.text, each.name)) == program:
                     return []
         return ["$.decisions.program: not among the programs in the trace, at its sizes; plan again"]
+
+    def today(self, plan: Plan[FusionDecisions], found: Inputs) -> FusionDecisions | None:
+        from treadle.planner.passes.fusion.consistency import priced_again
+
+        hardware = found.get("hardware")
+        if not isinstance(hardware, Hardware):
+            return None
+        for difference in self.check_inputs(plan, found):
+            raise InputError(difference)
+        return priced_again(plan.decisions, hardware)
 
     def rebound(self, plan: Plan[FusionDecisions], found: Inputs) -> Rebound:
         """With the hardware, price the schedule and its rivals again and derive the bound again."""

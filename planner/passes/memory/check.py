@@ -12,6 +12,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InputError
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.problem import RESERVE, MemoryProblem
 from treadle.planner.passes.memory.program import Drop, EnterStage, Instruction, RunBackward, RunForward
@@ -28,10 +29,7 @@ def check(decisions: MemoryDecisions) -> list[str]:
     findings = [f"$.problem{path[1:]}: found {found}, expected {wanted}" for path, found, wanted in problem.problems()]
     if findings:
         return findings
-    walk = _Walk(problem)
-    for place, instruction in enumerate(decisions.program):
-        findings += [f"$.program[{place}]: {text}" for text in walk.step(instruction)]
-    findings += [f"$.program: {text}" for text in walk.end()]
+    findings, walk = _walked(decisions)
     if findings:
         return findings
     over = walk.peak - problem.budget_bytes
@@ -54,11 +52,36 @@ def check(decisions: MemoryDecisions) -> list[str]:
     return findings
 
 
-def check_against_trace(decisions: MemoryDecisions, trace: Trace) -> list[str]:
-    """Differences between the problem that a plan solved and that of the trace; none means fresh.
+def _walked(decisions: MemoryDecisions) -> tuple[list[str], _Walk]:
+    walk, findings = _Walk(decisions.problem), []
+    for place, instruction in enumerate(decisions.program):
+        findings += [f"$.program[{place}]: {text}" for text in walk.step(instruction)]
+    return [*findings, *(f"$.program: {text}" for text in walk.end())], walk
 
-    Raises InputError for a trace that no memory problem can be made from.
+
+def with_figures(decisions: MemoryDecisions) -> MemoryDecisions:
+    """`decisions` with the times and peaks of their program on their problem, whatever the budget.
+
+    Raises InputError where the program does not run on it.
     """
+    findings, walk = _walked(decisions)
+    if findings:
+        raise InputError(f"the program does not run on the problem of today: {findings[0]}; plan again")
+    time, peak = _store_all(decisions.problem)
+    most = max(walk.peak, min(decisions.bound_peak_bytes, decisions.problem.budget_bytes))
+    return replace(
+        decisions,
+        objective_ns=walk.time,
+        exact_peak_bytes=walk.peak,
+        bound_peak_bytes=most,
+        store_all_ns=time,
+        store_all_peak_bytes=peak,
+    )
+
+
+def problem_now(decisions: MemoryDecisions, trace: Trace) -> MemoryProblem:
+    """The problem of the trace at the plan's budget, reserve and families. Raises InputError for a trace that no memory
+    problem can be made from."""
     from treadle.planner.passes.memory.extract.problem import problem_from_trace
     from treadle.planner.passes.memory.variants import restrict
 
@@ -66,7 +89,15 @@ def check_against_trace(decisions: MemoryDecisions, trace: Trace) -> list[str]:
     new = problem_from_trace(trace, old.budget_bytes, hold_gradients="gradients" in old.base)
     if RESERVE in old.base:
         new = replace(new, base={**new.base, RESERVE: old.base[RESERVE]})
-    new = restrict(new, decisions.families, decisions.recompute)
+    return restrict(new, decisions.families, decisions.recompute)
+
+
+def check_against_trace(decisions: MemoryDecisions, trace: Trace) -> list[str]:
+    """Differences between the problem that a plan solved and that of the trace; none means fresh.
+
+    Raises InputError for a trace that no memory problem can be made from.
+    """
+    old, new = decisions.problem, problem_now(decisions, trace)
     findings = []
     if old.base != new.base:
         findings.append(f"$.problem.base: found {old.base}, expected {new.base} from the trace")

@@ -8,6 +8,7 @@ from treadle.planner.documents.difference import Change
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InputError
 from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.job import MemoryJob
@@ -52,6 +53,22 @@ class MemoryPass(Pass[MemoryDecisions]):
             return []
         return check_against_trace(plan.decisions, trace)
 
+    def today(self, plan: Plan[MemoryDecisions], found: Inputs) -> MemoryDecisions | None:
+        from treadle.planner.passes.memory.check import problem_now, with_figures
+
+        decisions, problem, trace = plan.decisions, found.get("problem"), found.get("trace")
+        if isinstance(problem, MemoryProblem):
+            now = problem_of_plan(plan, problem)
+        elif isinstance(trace, Trace) and trace.costs.model != "absent":
+            now = problem_now(decisions, trace)
+        else:
+            return None
+        old = decisions.problem
+        for part, before, after in (("forward", old.fwd, now.fwd), ("backward", old.bwd, now.bwd)):
+            if [node.op for node in before] != [node.op for node in after]:
+                raise InputError(f"the {part} pass has other operators than the plan; plan again")
+        return with_figures(replace(decisions, problem=now))
+
     def least_ns(self, decisions: MemoryDecisions) -> int:
         from treadle.planner.passes.memory.bound import least_time
 
@@ -72,8 +89,8 @@ class MemoryPass(Pass[MemoryDecisions]):
         return Rebound([], max(bound, int(proof.lower_bound)))
 
 
-def against_problem(plan: Plan[MemoryDecisions], problem: MemoryProblem) -> list[str]:
-    """How the plan's problem differs from that of the file at the plan's budget, families and reserve."""
+def problem_of_plan(plan: Plan[MemoryDecisions], problem: MemoryProblem) -> MemoryProblem:
+    """The problem of a file at the plan's budget, families and reserve."""
     from treadle.planner.passes.memory.planning import MemoryOptions, prepared
 
     decisions = plan.decisions
@@ -82,7 +99,12 @@ def against_problem(plan: Plan[MemoryDecisions], problem: MemoryProblem) -> list
         recompute=decisions.recompute,
         reserve_bytes=plan.provenance.known.reserve_bytes,
     )
-    expected = prepared(replace(problem, budget_bytes=decisions.problem.budget_bytes), options)
+    return prepared(replace(problem, budget_bytes=decisions.problem.budget_bytes), options)
+
+
+def against_problem(plan: Plan[MemoryDecisions], problem: MemoryProblem) -> list[str]:
+    """How the plan's problem differs from that of the file at the plan's budget, families and reserve."""
+    decisions, expected = plan.decisions, problem_of_plan(plan, problem)
     if expected == decisions.problem:
         return []
     names = [name for name in expected.__struct_fields__ if getattr(expected, name) != getattr(decisions.problem, name)]

@@ -89,3 +89,11 @@ def _residents(tensors: Ints, at: Ints) -> tuple[Resident, ...]:
 def _lists(ptr: Ints, values: Ints) -> list[tuple[int, ...]]:
     flat, ends = values.tolist(), ptr.tolist()
     return [tuple(flat[begin:end]) for begin, end in pairwise(ends)]
+
+
+def with_figures(decisions: SwapDecisions) -> SwapDecisions:
+    """`decisions` with the times and peak of their nodes on their problem."""
+    schedule = simulate(*tasks_of(decisions), start_bytes(decisions))
+    idle = schedule.makespan - decisions.problem.ideal_ns
+    peak = schedule.peak.get(MEMORY, 0)
+    return structs.replace(decisions, time_ns=schedule.makespan, idle_ns=idle, peak_bytes=peak)

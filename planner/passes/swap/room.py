@@ -9,6 +9,7 @@ from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InputError
 from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound
 from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.problem import SwapProblem
@@ -51,6 +52,21 @@ class SwapPass(Pass[SwapDecisions]):
         expected = replace(problem, machine=machine, reserve_bytes=solved.reserve_bytes)
         wrong = [name for name in ("machine", "tensors", "ops") if getattr(expected, name) != getattr(solved, name)]
         return [f"$.decisions.problem.{name}: not what the inputs say now; plan again" for name in wrong]
+
+    def today(self, plan: Plan[SwapDecisions], found: Inputs) -> SwapDecisions | None:
+        """The plan's copies and order, replayed with the times and bandwidths of today; sizes must be the same."""
+        from treadle.planner.passes.swap.evaluate import with_figures
+
+        decisions, problem = plan.decisions, _problem(plan.decisions, found)
+        if problem is None:
+            return None
+        old = decisions.problem
+        machine = replace(problem.machine, memory_bytes=old.machine.memory_bytes, host_bytes=old.machine.host_bytes)
+        if problem.tensors != old.tensors:
+            raise InputError("the tensors have other names, sizes or roles than in the plan; plan again")
+        if [replace(op, time_ns=0) for op in problem.ops] != [replace(op, time_ns=0) for op in old.ops]:
+            raise InputError("the operators read or write other tensors than in the plan; plan again")
+        return with_figures(replace(decisions, problem=replace(old, machine=machine, ops=problem.ops)))
 
     def least_ns(self, decisions: SwapDecisions) -> int:
         """The time of all operators; 0 for a plan with recomputation, which runs more than it must."""

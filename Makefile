@@ -81,7 +81,7 @@ wheel: $(STAMP) ## build dist/*.whl
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
 
 picture: ## docs/report.png, a screenshot of the page of make demo; needs Chromium
-	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --force-device-scale-factor=1 --user-data-dir=build/chromium --window-size=1180,1150 --screenshot=docs/report.png file://$(CURDIR)/build/demo/report.html
+	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --force-device-scale-factor=1 --user-data-dir=build/chromium --window-size=1180,1440 --screenshot=docs/report.png file://$(CURDIR)/build/demo/report.html
 
 docs: $(STAMP) ## rewrite what README and docs quote with what their commands print; about 10 minutes
 	$(BIN)/python -m tests.quotes

@@ -1,7 +1,8 @@
 """Plan a training or inference step ahead of time, then make the plan run.
 
-`treadle.apply(model, plan)`, `treadle.swapped(model, plan)` and `treadle.comm` are what a training script imports;
-`treadle.load(path)` reads a plan or a trace, which a notebook draws; everything else is the command line.
+`treadle.fit(model, batch, budget="8GiB")`, `treadle.apply(model, plan)`, `treadle.swapped(model, plan)` and
+`treadle.comm` are what a training script imports; `treadle.load(path)` reads a plan or a trace, which a notebook draws;
+everything else is the command line.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from treadle import comm as comm
+    from treadle.fitting.fit import fit as fit
     from treadle.loading import load as load
     from treadle.planner.version import __version__ as __version__
     from treadle.runtime.memory.apply import apply as apply
@@ -25,6 +27,7 @@ _MODULES = {
     "__version__": "treadle.planner.version",
     "load": "treadle.loading",
     "apply": "treadle.runtime.memory.apply",
+    "fit": "treadle.fitting.fit",
     "swapped": "treadle.runtime.swap.swapped",
     "comm": "treadle.comm",
 }

@@ -22,6 +22,7 @@ _INPUT_OF_NORMALISATION: dict[Any, int] = {
     _aten._native_batch_norm_legit_no_training: 0,
     _aten.native_batch_norm_backward: 1,
 }
+_REDUCED_IN_PLACE = (_aten.mse_loss, _aten.smooth_l1_loss, _aten.binary_cross_entropy, _aten.soft_margin_loss)
 NO_KEYWORDS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -30,14 +31,19 @@ class ExactStorages(FakeTensorMode):
 
     They never answer from the cache where a storage is larger than its tensor: PyTorch's cache forgets such a size, so
     what a trace says of it would depend on what was traced before. On the CPU batch normalisation lays its result out
-    row by row or channels last whatever the strides of its input, which fake tensors take over.
+    row by row or channels last whatever the strides of its input, which fake tensors take over, and some losses reduce
+    their elements into the first of them, so that the scalar keeps the memory of all.
     """
 
     def dispatch(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = NO_KEYWORDS
     ) -> Any:
         result: Any = super().dispatch(func, types, args, kwargs)
-        place = _INPUT_OF_NORMALISATION.get(getattr(func, "overloadpacket", None))
+        packet = getattr(func, "overloadpacket", None)
+        if packet in _REDUCED_IN_PLACE and result.dim() == 0 and result.device.type == "cpu":
+            elements = torch.broadcast_shapes(args[0].shape, args[1].shape)
+            return result.new_empty(elements).as_strided((), ())
+        place = _INPUT_OF_NORMALISATION.get(packet)
         if place is None or result[0] is None or result[0].device.type != "cpu":
             return result
         laid_out = torch.empty_like(result[0], memory_format=suggest_memory_format(args[place]))

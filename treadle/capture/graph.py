@@ -119,7 +119,7 @@ class _Table:
         }
         if owner is not None:
             fields["alias_of"] = next((i for i in inputs if self.storages[i] == held._cdata), owner)
-        elif held.nbytes() > size:
+        elif held.nbytes() > size and role != "tangent":  # traced like its output, but the caller makes it
             fields["storage_bytes"] = held.nbytes()
         self.tensors[key] = fields
         self.owners.setdefault(held._cdata, key)

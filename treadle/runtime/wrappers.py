@@ -44,6 +44,7 @@ _WRAPPERS = (
     _Wrapper("torch", "OptimizedModule", "under torch.compile", "a plan chooses the operators itself"),
     _Wrapper("deepspeed", "DeepSpeedEngine", "as a DeepSpeedEngine", "its optimizer and partitions are not planned"),
     _Wrapper("treadle", "PlannedModule", "as a planned module", "pass its `.model`"),
+    _Wrapper("treadle", "FittedModule", "as a fitted module", "pass its `.model`"),
 )
 
 

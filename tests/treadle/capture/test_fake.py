@@ -97,3 +97,24 @@ def test_random_numbers_from_elsewhere_are_refused_by_name(name):
     with pytest.raises(InputError, match=f"draws random numbers from {name}, which would be the same in every step"):
         capture(function, "x")
     assert capture(lambda: (Draws(lambda model: 0), (torch.randn(2, 4),)), "x").ops
+
+
+@pytest.mark.parametrize("loss", ["mse_loss", "smooth_l1_loss", "binary_cross_entropy", "soft_margin_loss", "l1_loss"])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_memory_of_a_loss_is_that_of_its_kernel(loss: str, reduction: str) -> None:
+    function = getattr(nn.functional, loss)
+    real = function(torch.rand(8, 4), torch.rand(8, 4), reduction=reduction)
+    trace = capture(
+        lambda: (nn.Sigmoid(), (torch.rand(8, 4, requires_grad=True), torch.rand(8, 4)), _with(loss, reduction)), loss
+    )
+    (output,) = [tensor for tensor in trace.tensors if tensor.id in trace.outputs]
+    assert (output.storage_bytes or output.bytes) == real.untyped_storage().nbytes()
+    (tangent,) = [tensor for tensor in trace.tensors if tensor.role == "tangent"]
+    assert tangent.storage_bytes is None
+
+
+def _with(loss: str, reduction: str):
+    def reduced(model, x, y):
+        return getattr(nn.functional, loss)(model(x), y, reduction=reduction)
+
+    return reduced

@@ -1,0 +1,209 @@
+"""A fitted model trains as the model does, within its budget."""
+
+from __future__ import annotations
+
+import copy
+import io
+import logging
+import random
+import re
+
+import pytest
+import torch
+from torch import nn
+
+import treadle
+from tests.treadle.fitting.models import BATCH, Deep, batch_of, loss_of
+from treadle.fitting.call_form import call_of
+from treadle.fitting.fitted import FittedModule
+from treadle.fitting.verifying import verified
+from treadle.planner.errors import CheckFailed, InfeasibleError, InputError
+from treadle.runtime.meter import Meter
+
+SHARE = "0.6x"
+
+
+def fitted(model: nn.Module, budget: str | int = SHARE, **settings: object) -> FittedModule:
+    return treadle.fit(model, batch_of(), budget=budget, loss=loss_of, **settings)
+
+
+def peak_of(model: nn.Module, step: object, batch: tuple[torch.Tensor, ...]) -> int:
+    for parameter in model.parameters():
+        parameter.grad = None
+    with Meter(model, batch) as meter:
+        step(*batch).backward()
+    return meter.peak_bytes
+
+
+def budget_of(model: FittedModule) -> int:
+    budget = model.programs.settings.budget
+    assert isinstance(budget, int)
+    return budget
+
+
+def test_it_trains_as_plain_pytorch_within_the_budget(caplog: pytest.LogCaptureFixture) -> None:
+    plain, model = Deep(), Deep()
+    with caplog.at_level(logging.INFO, "treadle.fit"):
+        planned = fitted(model)
+    assert planned.summary in caplog.text
+    for words in ("within the budget of", "of plain PyTorch's", "one step verified", "plan in"):
+        assert words in planned.summary
+    optimizers = [torch.optim.Adam(each.parameters(), lr=0.01) for each in (plain, planned)]
+    for seed in range(3):
+        losses = []
+        steps = ((plain, lambda *b: loss_of(plain, *b)), (planned, planned))
+        for (_, step), optimizer in zip(steps, optimizers, strict=True):
+            torch.manual_seed(seed)
+            losses.append(step(*batch_of(seed=seed)))
+            losses[-1].backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        assert torch.allclose(*losses, rtol=1e-5)
+    for name, value in plain.state_dict().items():
+        assert torch.allclose(value, planned.state_dict()[name], rtol=1e-4, atol=1e-6)
+    assert peak_of(model, planned, batch_of()) <= budget_of(planned)
+    assert peak_of(plain, lambda *b: loss_of(plain, *b), batch_of()) > budget_of(planned)
+
+
+def test_the_model_and_the_random_numbers_are_as_before() -> None:
+    model = Deep()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    torch.manual_seed(3)
+    random.seed(3)
+    states = torch.get_rng_state(), random.getstate()
+    fitted(model)
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert states[1] == random.getstate()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert model.training
+
+
+def test_parameters_state_and_attributes_are_those_of_the_model() -> None:
+    model = Deep()
+    planned = fitted(model)
+    assert list(planned.state_dict()) == list(model.state_dict())
+    assert [name for name, _ in planned.named_parameters()] == [name for name, _ in model.named_parameters()]
+    assert all(a is b for a, b in zip(planned.parameters(), model.parameters(), strict=True))
+    assert planned.layers is model.layers
+    planned.load_state_dict(Deep().state_dict())
+
+
+def test_copies_and_pickles_train_on_their_own() -> None:
+    planned = fitted(Deep())
+    file = io.BytesIO()
+    torch.save(planned, file)
+    file.seek(0)
+    for other in (copy.deepcopy(planned), torch.load(file, weights_only=False)):
+        torch.manual_seed(1)
+        loss = other(*batch_of())
+        loss.backward()
+        assert peak_of(other.model, other, batch_of()) <= budget_of(other)
+        assert all(parameter.grad is None for parameter in planned.parameters())
+
+
+def test_gradients_accumulate() -> None:
+    plain, model = Deep(), Deep()
+    planned = fitted(model, hold_gradients=True, budget="0.7x")
+    for seed in range(3):
+        for step in (lambda *b: loss_of(plain, *b), planned):
+            torch.manual_seed(seed)
+            step(*batch_of(seed=seed)).backward()
+    for a, b in zip(plain.parameters(), planned.parameters(), strict=True):
+        assert torch.allclose(a.grad, b.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_a_budget_that_plain_pytorch_keeps_needs_no_plan() -> None:
+    planned = fitted(Deep(), budget="8GiB")
+    assert "the model runs as it is" in planned.summary
+    planned(*batch_of()).backward()
+
+
+def test_an_infeasible_budget_names_the_least_one() -> None:
+    with pytest.raises(InfeasibleError, match=r"\d+ bytes.*x of plain PyTorch") as raised:
+        fitted(Deep(), budget=300_000)
+    least = raised.value.minimum.budget_bytes
+    assert fitted(Deep(), budget=least).summary
+
+
+def test_evaluation_runs_the_model_itself(caplog: pytest.LogCaptureFixture) -> None:
+    model = Deep()
+    planned = treadle.fit(model, batch_of()[0], budget=SHARE)
+    x = batch_of(rows=7)[0]
+    with caplog.at_level(logging.INFO, "treadle.fit"):
+        planned.eval()
+        assert torch.equal(planned(x), model(x))
+        assert not model.training
+        planned.train()
+        with torch.no_grad():
+            assert planned(x).shape == x.shape
+    assert not [record for record in caplog.records if record.name.startswith("treadle")]
+
+
+def test_a_step_is_verified_where_plain_pytorch_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treadle.fitting.verifying.free_bytes", lambda device: 1000)
+    model = Deep()
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    planned = fitted(model)
+    assert "outputs of plain PyTorch's forward pass" in planned.summary
+    assert "gradients were not compared: plain PyTorch's step next to it needs" in planned.summary
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_step_over_its_budget_fails_its_verification(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = fitted(Deep())
+    ((_, found),) = planned.programs.known.items()
+    for free in (2**40, 0):
+        monkeypatch.setattr("treadle.fitting.verifying.free_bytes", lambda device, free=free: free)
+        with pytest.raises(CheckFailed, match=r"peak of .* exceeds the"):
+            verified(found.module, call_of(batch_of()), loss_of, found.trace, 1000)
+
+
+def _compiled(model: nn.Module) -> nn.Module:
+    model.compile(backend="eager")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda: torch.relu, "found a model of type builtin_function_or_method, expected a torch.nn.Module"),
+        (lambda: Deep().eval(), "evaluation mode, expected training mode"),
+        (lambda: Deep().to("meta"), "'layers.0.weight' is on the meta device"),
+        (lambda: Deep().requires_grad_(False), "no parameter of the model requires a gradient"),
+        (lambda: nn.DataParallel(Deep()), "under DataParallel"),
+        (lambda: torch.compile(Deep(), backend="eager"), "under torch.compile"),
+        (lambda: _compiled(Deep()), "compiled by .compile()"),
+        (lambda: nn.LazyLinear(4), "'weight' has no shape yet"),
+        (lambda: fitted(Deep(), budget="8GiB"), "as a fitted module, expected it plain; pass its `.model`"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused_by_name(model: object, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        fitted(model())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"budget": "half"}, "budget: found 'half', expected a size such as 8GiB, or a share"),
+        ({"budget": 0}, "budget: found 0, expected a size"),
+        ({"budget": 0.5}, "budget: found 0.5, expected a size such as '8GiB', a share such as '0.5x'"),
+        ({"budget": "1GiB", "reserve": "-1"}, "reserve: found '-1', expected a size"),
+        ({"budget": "1GiB", "time_limit": 0}, "time_limit: found 0, expected seconds above 0"),
+        ({"budget": "1GiB", "hold_gradients": 1}, "hold_gradients: found 1, expected True or False"),
+        ({"budget": "1GiB", "loss": "mse"}, "loss: found a str, expected a function or None"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError) as raised:
+        treadle.fit(Deep(), batch_of(BATCH)[0], **settings)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("example", [None, (), {}, {1: torch.ones(1)}, iter([])])
+def test_an_example_batch_of_another_kind_is_refused(example: object) -> None:
+    with pytest.raises(InputError, match="expected a tensor, a tuple of positional arguments or a dict"):
+        treadle.fit(Deep(), example, budget=SHARE)

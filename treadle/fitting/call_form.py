@@ -1,0 +1,98 @@
+"""Calls of a model, and what of them a plan depends on.
+
+Two calls have one form if everything that a captured step fixes is the same: the tree of arguments, shapes, dtypes,
+strides and devices of tensors, the other values, and of the model its parameters' layout, modes and autocast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from treadle.fitting.settings import WHERE
+from treadle.planner.errors import InputError
+from treadle.runtime.values import take_apart
+
+NAMED_TENSORS = 4
+"""Tensors that the text of a form lists."""
+
+
+class ModelCall(NamedTuple):
+    """One call of the model: positional and keyword arguments."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def call_of(example: object) -> ModelCall:
+    """An example batch as a call: a tensor, a tuple or list of positional arguments, or a mapping of keywords."""
+    if isinstance(example, Tensor):
+        return ModelCall((example,), {})
+    if isinstance(example, tuple | list) and example:
+        return ModelCall(tuple(example), {})
+    if isinstance(example, Mapping) and example and all(isinstance(name, str) for name in example):
+        return ModelCall((), dict(example))
+    expected = "expected a tensor, a tuple of positional arguments or a dict of keyword arguments"
+    raise InputError(f"found an example batch of type {type(example).__name__}, {expected}", where=WHERE)
+
+
+@dataclass(frozen=True)
+class CallForm:
+    """`fixed` has everything but the sizes of tensors, which `sizes` has in order; `text` is for people."""
+
+    fixed: Hashable
+    sizes: tuple[tuple[int, ...], ...]
+    text: str
+
+    def __hash__(self) -> int:
+        return hash((self.fixed, self.sizes))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CallForm) and (self.fixed, self.sizes) == (other.fixed, other.sizes)
+
+    def within(self, other: CallForm) -> bool:
+        """Whether it is `other` with sizes that are no larger."""
+        pairs = zip(self.sizes, other.sizes, strict=False)
+        return self.fixed == other.fixed and all(
+            len(mine) == len(theirs) and all(a <= b for a, b in zip(mine, theirs, strict=True))
+            for mine, theirs in pairs
+        )
+
+
+def form_of(model: nn.Module, call: ModelCall) -> CallForm:
+    """The form of a call of `model` as both are now. Raises InputError for an argument that no capture can hold."""
+
+    def refuse(place: str, kind: str) -> None:
+        raise InputError(f"found {kind} as argument {place}", where=WHERE)
+
+    tensors: list[Tensor] = []
+    tree = take_apart([list(call.args), call.kwargs], tensors, refuse)
+    layouts = tuple((t.dtype, t.layout, t.device, t.requires_grad, _order(t)) for t in tensors)
+    return CallForm((repr(tree), layouts, *_state(model)), tuple(tuple(t.shape) for t in tensors), _text(call, tensors))
+
+
+def _text(call: ModelCall, tensors: list[Tensor]) -> str:
+    names = {id(value): f"{name} " for name, value in call.kwargs.items() if isinstance(value, Tensor)}
+    texts = [f"{names.get(id(t), '')}{str(t.dtype).removeprefix('torch.')} {list(t.shape)}" for t in tensors]
+    more = f" and {len(texts) - NAMED_TENSORS} more" if len(texts) > NAMED_TENSORS else ""
+    return ", ".join(texts[:NAMED_TENSORS]) + more
+
+
+def _order(tensor: Tensor) -> Hashable:
+    """The strides of a tensor without its sizes where it is contiguous in a memory format, else its strides."""
+    if tensor.is_contiguous():
+        return "contiguous"
+    channels_last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+    return "channels last" if channels_last else tensor.stride()
+
+
+def _state(model: nn.Module) -> tuple[Hashable, ...]:
+    parameters = tuple((name, p.dtype, p.shape, p.requires_grad) for name, p in model.named_parameters())
+    evaluating = tuple(name for name, module in model.named_modules() if not module.training)
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    on = torch.is_autocast_enabled(device.type)
+    return parameters, evaluating, device, str(torch.get_autocast_dtype(device.type)) if on else None

@@ -1,0 +1,77 @@
+"""`treadle.fit(model, example_batch, budget="8GiB")`: a model that trains within its budget, in one call."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from treadle.capture.live import capture_model
+from treadle.fitting.call_form import ModelCall, call_of, form_of
+from treadle.fitting.fitted import FittedModule
+from treadle.fitting.programs import HeldPrograms, PlainForm, PlannedForm
+from treadle.fitting.refusals import require_fittable
+from treadle.fitting.settings import WHERE, settings_of
+from treadle.fitting.summary import line_of
+from treadle.fitting.verifying import verified
+from treadle.planner.errors import InputError
+
+log = logging.getLogger("treadle.fit")
+
+
+def fit(
+    model: nn.Module,
+    example_batch: Tensor | tuple[Any, ...] | list[Any] | dict[str, Any],
+    *,
+    budget: str | int,
+    loss: Callable[..., Any] | None = None,
+    reserve: str | int = 0,
+    hold_gradients: bool = False,
+    time_limit: float = 60.0,
+) -> FittedModule:
+    """`model` as a module that trains within `budget`, to be called as the model is.
+
+    `example_batch` is a tensor, a tuple or list of positional arguments or a dict of keywords. With `loss` a call
+    computes `loss(model, *args, **kwargs)`. `budget` is a size (`8GiB`, or bytes as an int) or a share (`0.5x`) of what
+    plain PyTorch needs for this batch: parameters, buffers, batch, gradients and all that a step keeps. `reserve` is
+    the part of it that stays free, for the optimizer's state. hold_gradients: gradients are held from step to step, as
+    in gradient accumulation. The search for a plan takes up to `time_limit` seconds, the first one on a machine also
+    the time to measure the calls of the step; the next process takes the plan from the cache.
+
+    Batches of other shapes get plans of their own. In evaluation mode and under `torch.no_grad` the model itself runs.
+    Raises InputError for a model or batch that cannot be captured, InfeasibleError with the least feasible budget,
+    LimitError where no plan was found in time, CheckFailed where a step under the plan is not that of plain PyTorch.
+    """
+    settings = settings_of(budget, reserve, hold_gradients, time_limit)
+    require_fittable(model)
+    if loss is not None and not callable(loss):
+        raise InputError(f"found a {type(loss).__name__}, expected a function or None", where=f"{WHERE}: loss")
+    fitted = FittedModule(model, loss, settings)
+    fitted.summary = _first(fitted.programs, call_of(example_batch))
+    log.info("%s: %s", fitted.programs.name, fitted.summary)
+    return fitted
+
+
+def _first(programs: HeldPrograms, call: ModelCall) -> str:
+    """Plan the call of the example batch, and say what was done."""
+    form = form_of(programs.model, call)
+    trace = capture_model(programs.model, call.args, call.kwargs, loss=programs.loss, name=programs.name)
+    if programs.fits(trace):
+        programs.known[form] = PlainForm(fits=True)
+        return programs.fits_line(trace)
+    found = programs.plan(trace, programs.settings, programs.settings.time_limit_s, in_step=True)
+    budget = found.plan.decisions.problem.budget_bytes
+    programs.settings = replace(programs.settings, budget=budget)
+    programs.known[form] = found
+    return f"{line_of(found.plan)}; {_verified(programs, call, found)}; plan in {found.entry.folder}"
+
+
+def _verified(programs: HeldPrograms, call: ModelCall, found: PlannedForm) -> str:
+    if found.entry.verified:
+        return "verified when it was made"
+    text = verified(found.module, call, programs.loss, found.trace, found.plan.decisions.problem.budget_bytes)
+    found.entry.set_verified()
+    return text

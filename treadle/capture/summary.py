@@ -22,7 +22,7 @@ def summarize(trace: Trace, top: int) -> dict[str, Any]:
         "implementations": sum(len(op.implementations) for op in trace.ops),
         "optional_ops": sum(op.intermediate_of is not None for op in trace.ops),
     }
-    trace = _own_calls(trace)
+    trace = own_calls(trace)
     return {
         "trace": _overview(trace) | choices,
         "operators": _operators(trace)[:top],
@@ -31,7 +31,7 @@ def summarize(trace: Trace, top: int) -> dict[str, Any]:
     }
 
 
-def _own_calls(trace: Trace) -> Trace:
+def own_calls(trace: Trace) -> Trace:
     """`trace` without optional ops and what they make."""
     optional = {key for op in trace.ops if op.intermediate_of is not None for key in op.outputs}
     return replace(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from treadle.planner.documents.plan import Plan
-from treadle.planner.documents.scalars import Document, format_bytes, format_time, many
+from treadle.planner.documents.scalars import Document, format_bytes, format_time
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import MissingBackendError
 from treadle.planner.passes import pass_of
@@ -46,19 +46,19 @@ def _plan_section(plan: Plan) -> Section:
 
 
 def _trace_parts(trace: Trace) -> tuple[tuple[Card, ...], Section]:
-    from treadle.capture.summary import summarize
+    from treadle.capture.summary import own_calls, summarize
 
     summary = summarize(trace, MOST_ROWS)
     facts, peak = summary["trace"], summary["peak"]
     time = facts["time_ns"]
     weights = facts["bytes"].get("parameter", 0)
     cards = (
-        Card("operators", f"{len(trace.ops):,}", None, f"{trace.mode}, from {trace.source}"),
+        Card("operators", f"{sum(facts['ops'].values()):,}", None, f"{trace.mode}, from {trace.source}"),
         Card(
             "parameters",
             format_bytes(weights),
             None,
-            many(facts["parameters"], "number") if facts["parameters"] else "",
+            f"{facts['parameters']:,} numbers" if facts["parameters"] else "",
         ),
         Card("operators' time", "not known" if time is None else format_time(time), None, f"costs: {facts['costs']}"),
         Card(
@@ -74,14 +74,18 @@ def _trace_parts(trace: Trace) -> tuple[tuple[Card, ...], Section]:
     )
     table = Table(("operator", "calls", "time"), rows, "Operators that take most time.")
     try:
-        pictures = (Picture(_curve(trace, peak["curve"]), "Bytes of live tensors over the operators."),) if peak else ()
+        pictures = (
+            (Picture(_curve(own_calls(trace), peak["curve"]), "Bytes of live tensors over the operators."),)
+            if peak
+            else ()
+        )
         return cards, Section("", "", (table,), pictures)
     except MissingBackendError as error:
         return cards, Section("", f"No picture: {error}", (table,))
 
 
 def _curve(trace: Trace, levels: list[int]) -> str:
-    """SVG of live bytes over the operators."""
+    """SVG of live bytes over the ops of `trace`."""
     unit, name = bytes_unit(max(levels, default=0))
     shown = max(1, len(levels) // 160)
     areas = []

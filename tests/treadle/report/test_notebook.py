@@ -8,7 +8,9 @@ import pytest
 from lxml import etree
 from msgspec.structs import replace
 
+from tests.conftest import GOLDEN
 from tests.planner.samples import DOCUMENTS, TRACE
+from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
 
@@ -45,3 +47,13 @@ def test_names_are_text() -> None:
     assert html is not None
     assert "&lt;img src=x" in html
     assert "<img" not in html
+
+
+def test_the_curve_of_a_trace_names_its_own_calls() -> None:
+    trace = store.load(GOLDEN / "inputs" / "step.json", Trace)
+    html = trace._repr_html_()
+    assert html is not None
+    titles = etree.HTML(html).xpath("//*[name()='title']/text()")
+    own = [op.id for op in trace.ops if op.intermediate_of is None]
+    assert len(own) < len(trace.ops)
+    assert [title.partition(":")[0] for title in titles] == own

@@ -12,11 +12,13 @@ import typer
 from treadle.check.inputs import input_kinds
 from treadle.cli.completion import shipped
 from treadle.cli.json_output import print_json
-from treadle.cli.options import Json, choice, share, whole
-from treadle.cli.output import listed, note, note_error, printable
+from treadle.cli.options import Json, choice, share, whole, written
+from treadle.cli.output import listed, note, note_error, printable, require_apart
 from treadle.codegen.collective.msccl.runtimes import RUNTIMES, Name
+from treadle.planner.documents.files import write_text
 from treadle.planner.documents.scalars import many
 from treadle.planner.documents.sources import SHIPPED, locate
+from treadle.planner.errors import InputError
 
 if TYPE_CHECKING:
     from treadle.check.file import Report
@@ -71,6 +73,12 @@ def command(
         int | None,
         whole("Messages that a connection of MSCCL XML holds. [default: Simple 2, LL and LL128 8]", least=1),
     ] = None,
+    sarif: Annotated[
+        str | None,
+        written(
+            "--sarif", endings=(".sarif", ".json"), help="Also write findings as SARIF 2.1.0, for code scanning in CI."
+        ),
+    ] = None,
     as_json: Json = False,
     **named: str | None,
 ) -> int:
@@ -82,11 +90,12 @@ def command(
     Exit code 0 when none is rejected, 1 when one is, 2 when one cannot be read.
     """
     from treadle.check.file import CheckOptions, check_file
-    from treadle.planner.errors import InputError
     from treadle.report.timelines import ENDING
 
     if max_regression is not None and not fresh:
         raise InputError("found it without --fresh, which compares a plan with its inputs", where="--max-regression")
+    if sarif is not None:
+        require_apart(sarif, *files)
     kinds = input_kinds()
     files_by_role = {role: str(locate(kinds[role], file)) for role, file in named.items() if file is not None}
     inputs = CheckOptions(
@@ -94,6 +103,7 @@ def command(
     )
     rows: list[dict[str, Any]] = []
     code = 0
+    checked: list[tuple[str, Report | InputError]] = []
     timelines = [path for path in files if path.endswith(ENDING)]
     if timelines:
         note(f"passed over {', '.join(timelines)}: a timeline for ui.perfetto.dev, no document")
@@ -104,9 +114,11 @@ def command(
             report = check_file(path, inputs)
         except InputError as error:
             code = 2
+            checked.append((path, error))
             rows.append({"file": path, "verdict": "unreadable", "error": str(error)})
             note_error(str(error))
             continue
+        checked.append((path, report))
         verdict = "rejected" if report.findings else "unverified" if report.unverified else "accepted"
         code = max(code, int(bool(report.findings)))
         row: dict[str, Any] = {"file": path, "verdict": verdict, "what": report.what, "findings": report.findings}
@@ -122,6 +134,11 @@ def command(
         rows.append(row)
         if not as_json:
             _print(path, report)
+    if sarif is not None:
+        from treadle.check.sarif import sarif as text_of
+
+        write_text(sarif, text_of(checked))
+        note(f"wrote {sarif}")
     if as_json:
         print_json("check", {"files": rows})
     rejected = [row["file"] for row in rows if row["verdict"] == "rejected"]

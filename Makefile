@@ -83,6 +83,11 @@ wheel: $(STAMP) ## build dist/*.whl
 picture: ## docs/report.png, a screenshot of the page of make demo; needs Chromium
 	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --force-device-scale-factor=1 --user-data-dir=build/chromium --window-size=1180,1440 --screenshot=docs/report.png file://$(CURDIR)/build/demo/report.html
 
+wheelhouse: wheel ## fill dist/wheelhouse with the wheel and its dependencies, from which the Dockerfile builds offline
+	rm -rf dist/wheelhouse
+	sed '/--hash/d; s/ \\$$//' constraints.txt > .venv/versions.txt
+	$(PIP) download -c .venv/versions.txt -d dist/wheelhouse "dist/treadle-$$($(BIN)/python -c 'import treadle; print(treadle.__version__)')-py3-none-any.whl[all]"
+
 docs: $(STAMP) ## rewrite what README and docs quote with what their commands print; about 10 minutes
 	$(BIN)/python -m tests.quotes
 

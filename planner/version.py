@@ -1,4 +1,4 @@
 """The version of treadle, and how plans name the tool that made them."""
 
-__version__ = "0.1.0"
+__version__ = "0.6.0"
 TOOL = f"treadle {__version__}"

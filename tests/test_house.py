@@ -27,6 +27,7 @@ from treadle.planner.documents import store
 from treadle.planner.passes import ROOMS, rooms
 from treadle.planner.passes.collective.planning import METHODS
 from treadle.planner.passes.interface import PlanFunction
+from treadle.planner.version import __version__
 
 ROOT = Path(__file__).parents[1]
 TEXTS = {".py", ".md", ".toml", ".yaml", ".yml", ".json", ".j2", ".txt", ".proto", ".svg", ".xml", "", ".html"}
@@ -125,6 +126,25 @@ def test_the_wheel_has_the_same_bytes_however_it_is_built(wheel: Path, tmp_path:
         out = tmp_path / f"from-{source.name}"
         subprocess.run([*build, "--wheel", "--outdir", str(out), str(source)], check=True, capture_output=True)
         assert next(out.glob("*.whl")).read_bytes() == wheel.read_bytes()
+
+
+@pytest.mark.slow
+def test_the_dockerfile_installs_the_wheel_without_an_index(wheel: Path, tmp_path: Path) -> None:
+    """Its RUN lines of the first stage, in another place and for the wheel only: no package index is asked."""
+    _, first, second = re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text()).split("\nFROM ")
+    assert "\nCOPY dist/wheelhouse /wheelhouse\n" in first
+    assert "\nCOPY --from=build /opt/treadle /opt/treadle\n" in second
+    assert second.index("\nUSER treadle\n") < second.index('\nENTRYPOINT ["treadle"]\n')
+    (tmp_path / "wheelhouse").mkdir()
+    (tmp_path / "wheelhouse" / wheel.name).write_bytes(wheel.read_bytes())
+    for command in re.findall(r"^RUN (.*)$", first, re.MULTILINE):
+        there = command.replace("/wheelhouse", f"{tmp_path}/wheelhouse").replace("/opt/", f"{tmp_path}/")
+        there = re.sub(r"^python ", f"{sys.executable} ", there)
+        environment = {**os.environ, "PIP_NO_DEPS": "1", "PIP_CONFIG_FILE": os.devnull}
+        subprocess.run(["bash", "-c", there], check=True, capture_output=True, env=environment)
+    site = next((tmp_path / "treadle").glob("lib/python*/site-packages"))
+    assert (site / "treadle" / "planner" / "_data" / "examples" / "fusion" / "adam.py").is_file()
+    assert (tmp_path / "treadle" / "bin" / "treadle").is_file()
 
 
 @pytest.mark.slow
@@ -346,6 +366,16 @@ def test_every_dependency_has_its_reason_and_its_locked_version() -> None:
         line.split("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
     }
     assert wanted - locked <= {"gurobipy"}
+
+
+def test_the_changelog_names_the_version_of_the_code_as_its_last_release() -> None:
+    headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[0] == "[Unreleased]"
+    releases = [re.fullmatch(r"\[(\d+)\.(\d+)\.(\d+)\] - (\d{4}-\d\d-\d\d)", each) for each in headings[1:]]
+    assert all(releases)
+    numbers = [(tuple(map(int, each.groups()[:3])), each[4]) for each in releases if each]
+    assert numbers == sorted(numbers, reverse=True)
+    assert __version__ == ".".join(map(str, numbers[0][0]))
 
 
 @pytest.mark.parametrize("name", ["constraints.txt", "constraints-cpu.txt"])

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from treadle.capture.live import capture_model
 from treadle.codegen.memory.torch_module import FILE_NAME, generate
@@ -85,7 +86,8 @@ class HeldPrograms:
             self.warn_once(f"runs as it is, out of the budget's control: {error.args[0]}")
             return None
         if form not in self.known:
-            self.known[form] = self._met(form, call)
+            with _disable_current_modes():  # such as a meter's, which would count what measuring makes
+                self.known[form] = self._met(form, call)
             self._drop_oldest()
         self.known.move_to_end(form)
         found = self.known[form]

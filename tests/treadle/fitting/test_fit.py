@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import treadle
+from examples import train_in_half
 from tests.treadle.fitting.models import BATCH, Deep, batch_of, loss_of
 from treadle.fitting.call_form import call_of
 from treadle.fitting.fitted import FittedModule
@@ -207,3 +208,12 @@ def test_settings_out_of_range_are_refused(settings: dict[str, object], message:
 def test_an_example_batch_of_another_kind_is_refused(example: object) -> None:
     with pytest.raises(InputError, match="expected a tensor, a tuple of positional arguments or a dict"):
         treadle.fit(Deep(), example, budget=SHARE)
+
+
+@pytest.mark.slow
+def test_a_model_that_is_called_by_keyword_trains_in_half_of_its_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    train_in_half.main(steps=4)
+    plain, planned = (line.split("losses ")[1] for line in capsys.readouterr().out.splitlines())
+    assert plain.partition(",")[0] == planned.partition(",")[0]
+    peaks = [float(line.split("peak ")[1].split()[0]) for line in (plain, planned)]
+    assert peaks[1] <= peaks[0] / 2

@@ -63,6 +63,12 @@ def test_a_larger_batch_gets_a_plan_at_once(fitted: FittedModule, caplog: pytest
     assert peak_of(fitted, batch) <= fitted.programs.settings.budget
 
 
+def test_planning_adds_nothing_to_what_a_meter_counts(fitted: FittedModule) -> None:
+    batch = batch_of(BATCH // 4)
+    first = peak_of(fitted, batch)
+    assert first == peak_of(fitted, batch)
+
+
 def test_a_batch_that_no_plan_fits_takes_the_smallest_one(
     fitted: FittedModule, caplog: pytest.LogCaptureFixture
 ) -> None:

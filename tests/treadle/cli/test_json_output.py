@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conftest import GOLDEN
 from treadle.cli.main import run
 
 ERROR_KEYS = {"message", "code", "kind", "file", "option", "path", "findings"}
@@ -65,3 +69,50 @@ def test_a_command_that_printed_its_document_prints_no_second_one(tmp_path, caps
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "treadle.check/1"
     assert document["files"][0]["verdict"] == "unreadable"
+
+
+ROOT = Path(__file__).parents[3]
+ROWS = re.findall(
+    r"^\| `treadle\.([a-z-]+)/\d` \| [^|]+ \| ([^|]+) \| ([^|]*)\|$",
+    (ROOT / "docs/json-output.md").read_text(),
+    re.MULTILINE,
+)
+KEYS = {name: (set(re.findall(r"`(\w+)`", always)), set(re.findall(r"`(\w+)`", rest))) for name, always, rest in ROWS}
+COMMANDS = {
+    "plan-memory": "plan memory --problem memory-problem.yaml --gap 0 --budget 445 -o m.json",
+    "plan-memory-budgets": "plan memory --problem memory-problem.yaml --gap 0 --sweep 445B..600B:2 -o points",
+    "plan-swap": "plan swap --problem swap-problem.yaml --method exact --workers 1 -o s.json",
+    "plan-collective": "plan collective allgather --hardware ring4 --size 64KiB --method ring -o c.json",
+    "plan-fusion": "plan fusion examples.fusion.sgd:program --hardware switch4 --bind N=1M -o f.json",
+    "generate": "generate c.json --target msccl-xml -o x",
+    "check": "check c.json x m.json --fresh",
+    "diff": "diff c.json c.json",
+    "simulate-plan": "simulate m.json",
+    "simulate-xml": "simulate x/allgather.xml --hardware ring4 --size 1MiB",
+    "report": "report c.json -o r.html",
+    "trace-show": "trace show step.json",
+    "profile-list": "profile list",
+    "profile-show": "profile show ring4",
+    "sketch-list": "sketch list",
+    "sketch-new": "sketch new --hardware ring4 -o ring4.yaml",
+    "sketch-show": "sketch show ring4.yaml --hardware ring4",
+    "error": "simulate absent.json",
+}
+
+
+def test_the_page_lists_every_schema_of_the_code():
+    text = "".join(path.read_text() for path in sorted((ROOT / "treadle").rglob("*.py")))
+    assert set(re.findall(r'print_(?:json|run)\(\s*"([a-z-]+)"', text)) == KEYS.keys()
+
+
+@pytest.mark.slow
+def test_commands_print_the_keys_of_the_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("memory-problem.yaml", "swap-problem.yaml", "step.json"):
+        shutil.copy(GOLDEN / "inputs" / name, tmp_path)
+    for name, line in COMMANDS.items():
+        assert run([*line.split(), "--json"]) == (2 if name == "error" else 0)
+        document = json.loads(capsys.readouterr().out)
+        always, sometimes = KEYS[name]
+        assert document.pop("schema") == f"treadle.{name}/1"
+        assert always <= document.keys() <= always | sometimes, name

@@ -50,7 +50,7 @@ def text():
 
 
 def unequal():
-    return nn.Linear(2, 2), (3,)
+    return nn.Linear(2, 2), ({3},)
 
 
 not_callable = 3
@@ -189,7 +189,7 @@ MISTAKES = {
     "trace_cli_model:broken": "calling it raised RuntimeError: no weights found",
     "trace_cli_model:one": "it returned a Linear, expected (model, inputs)",
     "trace_cli_model:text": "the first value it returned is a str",
-    "trace_cli_model:unequal": "input 0 it returned is a int",
+    "trace_cli_model:unequal": "found input with a value of type set, expected tensors",
 }
 
 

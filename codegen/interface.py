@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import Decisions
 from treadle.planner.documents.trace import Trace
+from treadle.planner.timeline.allocations import Allocations
 from treadle.planner.timeline.simulator import Resource, Schedule, Task
 
 D = TypeVar("D", bound=Decisions)
@@ -88,6 +89,10 @@ class Targets(ABC, Generic[D]):
     @abstractmethod
     def timeline(self, plan: Plan[D]) -> Timeline:
         """The predicted timeline of a plan as tasks, resources and schedule, for printing and for Perfetto."""
+
+    def allocations(self, plan: Plan[D]) -> Allocations | None:
+        """What a plan allocates and frees, for PyTorch's memory page; None for a pass that plans no memory."""
+        return None
 
 
 AnyTargets = Targets[Any]

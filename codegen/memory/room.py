@@ -8,6 +8,7 @@ from treadle.codegen.interface import MEMORY, STREAM, GenerationRequest, Made, T
 from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.problem import RESERVE
+from treadle.planner.timeline.allocations import Allocations
 
 
 class MemoryTargets(Targets[MemoryDecisions]):
@@ -76,6 +77,11 @@ class MemoryTargets(Targets[MemoryDecisions]):
             tasks.append(Task(moment.label, duration, (STREAM,), after, alloc=(held,), free=(held,)))
         resources = (Resource(STREAM),)
         return Timeline(tuple(tasks), resources, simulate(tasks, resources, {MEMORY: problem.base_bytes}))
+
+    def allocations(self, plan: Plan[MemoryDecisions]) -> Allocations:
+        from treadle.planner.passes.memory.allocations import allocations
+
+        return allocations(plan.decisions)
 
 
 ROOM = MemoryTargets()

@@ -7,6 +7,7 @@ from typing import Any
 from treadle.codegen.interface import GenerationRequest, Made, Target, Targets, Timeline
 from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.swap.decisions import SwapDecisions
+from treadle.planner.timeline.allocations import Allocations
 
 
 class SwapTargets(Targets[SwapDecisions]):
@@ -46,6 +47,11 @@ class SwapTargets(Targets[SwapDecisions]):
 
         tasks, resources = tasks_of(plan.decisions)
         return Timeline(tasks, resources, simulate(tasks, resources, start_bytes(plan.decisions)))
+
+    def allocations(self, plan: Plan[SwapDecisions]) -> Allocations:
+        from treadle.planner.passes.swap.allocations import allocations
+
+        return allocations(plan.decisions)
 
 
 ROOM = SwapTargets()

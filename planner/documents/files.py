@@ -1,4 +1,4 @@
-"""Reading and writing whole text files: plain reasons when it fails, nothing half-written."""
+"""Reading and writing whole files: plain reasons when it fails, nothing half-written."""
 
 from __future__ import annotations
 
@@ -36,7 +36,15 @@ def read_text(path: Path | str) -> str:
 
 
 def write_text(path: Path | str, text: str) -> None:
-    """Write `text` through a temporary file and a rename, into folders made as needed.
+    """Write `text` as UTF-8, as `write_bytes` does."""
+    try:
+        write_bytes(path, text.encode())
+    except UnicodeEncodeError as error:
+        raise InputError("cannot write: half of a surrogate pair in a text", where=str(path)) from error
+
+
+def write_bytes(path: Path | str, data: bytes) -> None:
+    """Write `data` through a temporary file and a rename, into folders made as needed.
 
     A symbolic link stays and its target is replaced; a device or pipe is written to. Raises InputError when the place
     cannot be written.
@@ -47,25 +55,23 @@ def write_text(path: Path | str, text: str) -> None:
         if given.is_dir():
             raise InputError("found a folder, expected a file to write", where=where)
         if given.exists() and not given.is_file():
-            with open(given, "w", encoding="utf-8", newline="\n") as stream:
-                stream.write(text)
+            with open(given, "wb") as stream:
+                stream.write(data)
             return
-        _replace(Path(os.path.realpath(given)), text)
+        _replace(Path(os.path.realpath(given)), data)
         log.info("wrote %s", where)
     except OSError as error:
         raise InputError(f"cannot write: {error.strerror or error}", where=where) from error
-    except UnicodeEncodeError as error:
-        raise InputError("cannot write: half of a surrogate pair in a text", where=where) from error
     except ValueError as error:
         raise InputError(f"cannot write: {error}", where=repr(where)) from error
 
 
-def _replace(target: Path, text: str) -> None:
+def _replace(target: Path, data: bytes) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}")
     try:
-        with open(fresh, "x", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
+        with open(fresh, "xb") as stream:
+            stream.write(data)
         if target.exists():
             os.chmod(fresh, stat.S_IMODE(target.stat().st_mode))
         replace_file(fresh, target)

@@ -142,7 +142,7 @@ class Trace(Document, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
     name: Name
     mode: Literal["train", "infer", "unknown"]
     """Unknown where an imported format does not say and nothing in it is a backward op."""
-    source: Literal["torch-aot", "execution-trace", "kineto", "chakra", "hand"]
+    source: Literal["torch-aot", "execution-trace", "kineto", "chakra", "memory-snapshot", "hand"]
     entry: Name | None = None
     """MODULE:FUNCTION it was captured from."""
     costs: Costs

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from treadle.planner.documents.trace import Implementation, Op, Tensor, Trace
+from treadle.planner.errors import InputError
 from treadle.planner.graph.liveness import owners
+
+
+def require_operators(trace: Trace) -> None:
+    """Raises InputError for a trace of a memory snapshot, whose ops only allocate and free."""
+    if trace.source == "memory-snapshot":
+        text = "found a memory snapshot, expected operators; capture the model with `treadle trace capture`"
+        raise InputError(text, where=trace.name, path="$.source")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from treadle.planner.errors import InputError
 
 
 def import_trace(path: Path | str, step: int | None = None) -> Trace:
-    """The trace in a file of PyTorch's ExecutionTrace, Kineto or Chrome JSON, or Chakra protobuf; also gzip or tar.
+    """The trace in a file of PyTorch's ExecutionTrace, Kineto or Chrome JSON, Chakra protobuf, or a pickled memory
+    snapshot; also gzip or tar.
 
     `step` picks a profiler step of a Kineto trace; the last one unless given. Raises InputError for anything else.
     """
@@ -21,6 +22,10 @@ def import_trace(path: Path | str, step: int | None = None) -> Trace:
 
 
 def _import(data: bytes, where: str, step: int | None) -> Trace:
+    if _is_pickle(data):
+        from treadle.capture import memory_snapshot
+
+        return memory_snapshot.from_bytes(data, where)
     if data.lstrip()[:1] not in (b"{", b"["):
         from treadle.capture.chakra import from_bytes
 
@@ -36,6 +41,12 @@ def _import(data: bytes, where: str, step: int | None) -> Trace:
         return execution_trace.from_json(data, where)
     found: Any = "a treadle document" if "kind" in keys else f"JSON with {', '.join(sorted(keys)[:6]) or 'no keys'}"
     raise InputError(
-        f"found {found}, expected an ExecutionTrace (schema, nodes), a Kineto or Chrome trace (traceEvents) or Chakra",
+        f"found {found}, expected an ExecutionTrace (schema, nodes), a Kineto or Chrome trace (traceEvents), Chakra or "
+        "a memory snapshot",
         where=where,
     )
+
+
+def _is_pickle(data: bytes) -> bool:
+    """A pickle starts with its protocol and ends with STOP; the first message of a Chakra file may start alike."""
+    return data[0] == 0x80 and 2 <= data[1] <= 5 and data.endswith(b".") if len(data) > 2 else False

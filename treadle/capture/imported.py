@@ -15,7 +15,7 @@ _COLLECTIVES = (
 
 
 def imported(
-    source: Literal["execution-trace", "kineto", "chakra"],
+    source: Literal["execution-trace", "kineto", "chakra", "memory-snapshot"],
     costs: Literal["recorded", "absent"],
     ops: Sequence[Op],
     where: str,

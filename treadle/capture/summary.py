@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -25,7 +26,7 @@ def summarize(trace: Trace, top: int) -> dict[str, Any]:
     trace = own_calls(trace)
     return {
         "trace": _overview(trace) | choices,
-        "operators": _operators(trace)[:top],
+        "operators": [] if trace.source == "memory-snapshot" else _operators(trace)[:top],
         "tensors": _tensors(trace)[:top],
         "peak": _peak(trace, top),
     }
@@ -139,7 +140,19 @@ def _peak(trace: Trace, top: int) -> dict[str, Any] | None:
         "largest": [{"tensor": key, "bytes": live.sizes.get(key), "shape": tensors[key].shape} for key in alive[:top]],
         "unknown_sizes": live.unknown,
         "curve": list(live.during),
+        **({"lines": _lines(trace, alive, live.sizes)[:top]} if trace.source == "memory-snapshot" else {}),
     }
+
+
+def _lines(trace: Trace, alive: list[str], sizes: Mapping[str, int]) -> list[dict[str, Any]]:
+    """The lines that allocated what is `alive`, with the blocks and bytes of each, the most bytes first."""
+    maker = {tensor: op.target for op in trace.ops for tensor in op.outputs}
+    rows: dict[str, dict[str, Any]] = {}
+    for key in alive:
+        row = rows.setdefault(maker[key], {"line": maker[key], "blocks": 0, "bytes": 0})
+        row["blocks"] += 1
+        row["bytes"] += sizes[key]
+    return sorted(rows.values(), key=lambda row: (-row["bytes"], row["line"]))
 
 
 def _sum(values: Any) -> int | None:

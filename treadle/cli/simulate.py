@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from treadle.cli.json_output import print_json
 from treadle.cli.options import Json, Nodes, hardware_option, size_option, written
 from treadle.cli.output import require_apart
 from treadle.planner.documents.scalars import many
+
+if TYPE_CHECKING:
+    from treadle.planner.timeline.allocations import Allocations
 
 
 def command(
@@ -24,6 +27,15 @@ def command(
             endings=(".json",),
             metavar="OUT",
             help="Write the timeline in the Chrome trace format, for ui.perfetto.dev.",
+        ),
+    ] = None,
+    memory_snapshot: Annotated[
+        str | None,
+        written(
+            "--memory-snapshot",
+            endings=(".pickle", ".pkl"),
+            metavar="OUT",
+            help="Write what a memory or swap plan allocates as a memory snapshot, for docs.pytorch.org/memory_viz.",
         ),
     ] = None,
     hardware: Annotated[str | None, hardware_option("For MSCCL XML: the machine.")] = None,
@@ -43,31 +55,38 @@ def command(
     from treadle.planner.documents import store
     from treadle.planner.errors import InputError
 
-    if perfetto is not None:
-        require_apart(perfetto, file, hardware)
+    for output in (perfetto, memory_snapshot):
+        if output is not None:
+            require_apart(output, file, hardware)
     text = store.read_text(file)
     xml = text.lstrip("\ufeff \t\r\n").startswith("<")
     if not xml:
         given = [name for name, value in (("--hardware", hardware), ("--nodes", nodes), ("--size", size)) if value]
         if given:
             raise InputError(f"found a document with {given[0]}, expected MSCCL XML: a plan has its own", where=file)
-        _plan(file, perfetto, as_json)
+        _plan(file, perfetto, memory_snapshot, as_json)
+    elif memory_snapshot is not None:
+        raise InputError("found MSCCL XML with --memory-snapshot, expected a memory or swap plan", where=file)
     elif hardware is None or size is None:
         raise InputError("found MSCCL XML, expected --hardware and --size with it", where=file)
     else:
         _xml(file, text, hardware, nodes, size, perfetto, as_json)
 
 
-def _plan(file: str, perfetto: str | None, as_json: bool) -> None:
+def _plan(file: str, perfetto: str | None, memory_snapshot: str | None, as_json: bool) -> None:
     from treadle.check.plan import require_accepted
     from treadle.codegen.targets import targets_of as codegen_room_of
     from treadle.passes import room_of
     from treadle.planner.documents import store
     from treadle.planner.documents.plan import Plan
+    from treadle.planner.passes import name_of
 
     plan = store.load(file, Plan)
     require_accepted(plan, file)
-    timeline = codegen_room_of(plan).timeline(plan)
+    targets = codegen_room_of(plan)
+    if memory_snapshot is not None:
+        _write_snapshot(memory_snapshot, targets.allocations(plan), name_of(plan.decisions), file)
+    timeline = targets.timeline(plan)
     if perfetto is not None:
         _write(perfetto, timeline, file)
     said = room_of(plan).simulated(plan, timeline)
@@ -79,8 +98,9 @@ def _plan(file: str, perfetto: str | None, as_json: bool) -> None:
     typer.echo(f"{file}: {said.headline}")
     for line in said.lines:
         typer.echo(f"  {line}")
-    if perfetto is not None:
-        typer.echo(f"wrote {perfetto}")
+    for output in (perfetto, memory_snapshot):
+        if output is not None:
+            typer.echo(f"wrote {output}")
 
 
 MOST_SHOWN = 4
@@ -149,3 +169,14 @@ def _write(perfetto: str, timeline: Any, file: str) -> None:
 
     trace = chrome_trace(timeline.tasks, timeline.resources, timeline.schedule, title=Path(file).name)
     write_text(perfetto, json.dumps(trace, sort_keys=True) + "\n")
+
+
+def _write_snapshot(output: str, allocations: Allocations | None, pass_name: str, file: str) -> None:
+    from treadle.planner.documents.files import write_bytes
+    from treadle.planner.errors import InputError
+    from treadle.planner.timeline.memory_snapshot import pickled
+
+    if allocations is None:
+        text = f"found a {pass_name} plan with --memory-snapshot, expected a memory or swap plan"
+        raise InputError(text, where=file)
+    write_bytes(output, pickled(allocations, Path(file).name))

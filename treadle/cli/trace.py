@@ -116,7 +116,8 @@ def import_(
 ) -> None:
     """Import a trace of another tool.
 
-    FILE is a PyTorch ExecutionTrace, a Kineto or Chrome trace, or a Chakra trace, packed or not.
+    FILE is a PyTorch ExecutionTrace, a Kineto or Chrome trace, a Chakra trace, or a memory snapshot of PyTorch
+    (torch.cuda.memory._dump_snapshot), packed or not.
     """
     from treadle.capture.formats import import_trace
 
@@ -211,6 +212,10 @@ def _show_peak(peak: dict[str, Any]) -> None:
     typer.echo("  " + ", ".join(f"{role} {format_bytes(size)}" for role, size in peak["by_role"].items()))
     if peak["unknown_sizes"]:
         typer.echo(f"  {peak['unknown_sizes']} tensors have no size in this trace and are not counted")
+    lines = [(_short(row["line"]), row["blocks"], _size(row["bytes"])) for row in peak.get("lines", ())]
+    print_table("Live at the peak by the line that allocated it", ("line", "blocks", "bytes"), lines)
+    if lines:
+        return
     rows = [(row["tensor"], _size(row["bytes"]), _shape(row["shape"])) for row in peak["largest"]]
     print_table("Largest at the peak", ("tensor", "bytes", "shape"), rows)
 

@@ -23,7 +23,7 @@ from treadle.planner.documents.hardware import CopyEngine, Hardware
 from treadle.planner.documents.trace import Op, Trace
 from treadle.planner.errors import InputError
 from treadle.planner.graph.gradients import finals
-from treadle.planner.graph.index import Graph
+from treadle.planner.graph.index import Graph, require_operators
 from treadle.planner.passes.swap.problem import PERSISTENT, VERSION, Role, SwapMachine, SwapOp, SwapProblem, SwapTensor
 
 ROLES: dict[str, Role] = {"parameter": "parameter", "buffer": "state", "input": "input", "tangent": "input"}
@@ -41,6 +41,7 @@ def problem_from_trace(trace: Trace, machine: SwapMachine, reserve_bytes: int = 
     Raises InputError for a trace that lacks times or sizes, names no tensors, writes into an input, or reads what
     nothing has made yet.
     """
+    require_operators(trace)
     graph = Graph(trace)
     planned = [
         (place, op) for place, op in enumerate(trace.ops) if op.intermediate_of is None and not graph.is_view(op)

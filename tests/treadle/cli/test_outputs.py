@@ -29,6 +29,7 @@ COMMANDS = {
     "report": (MEMORY_PLAN, ["report", "IN", "-o", "OUT"]),
     "report --hardware": (HARDWARE, ["report", "p", "--hardware", "IN", "-o", "OUT"]),
     "simulate": (COLLECTIVE_PLAN, ["simulate", "IN", "--perfetto", "OUT"]),
+    "simulate --memory-snapshot": (MEMORY_PLAN, ["simulate", "IN", "--memory-snapshot", "OUT"]),
     "trace import": (TRACE, ["trace", "import", "IN", "-o", "OUT"]),
     "trace capture --hardware": (HARDWARE, ["trace", "capture", "m:f", "--hardware", "IN", "-o", "OUT"]),
     "profile import": (HARDWARE, ["profile", "import", "IN", "-o", "OUT"]),

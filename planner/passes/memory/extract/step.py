@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from treadle.planner.documents.trace import Call, Implementation, Op, Tensor, Trace
 from treadle.planner.errors import InputError
 from treadle.planner.graph.gradients import finals
+from treadle.planner.graph.index import require_operators
 from treadle.planner.graph.liveness import owners
 
 
@@ -27,6 +28,7 @@ class TrainingStep:
 
     @staticmethod
     def of(trace: Trace) -> TrainingStep:
+        require_operators(trace)
         tensors = {tensor.id: tensor for tensor in trace.tensors}
         owner = owners(trace)
         made = {t for op in trace.ops for t in op.outputs if t is not None}

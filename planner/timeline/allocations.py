@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Block(NamedTuple):
+class PlannedBlock(NamedTuple):
     """One allocation. `address` is the first byte if the plan chooses it, otherwise None."""
 
     name: str
@@ -18,7 +18,7 @@ class Block(NamedTuple):
     address: int | None = None
 
 
-class Event(NamedTuple):
+class MemoryEvent(NamedTuple):
     """At `time_ns` the block of index `block` is allocated, or freed."""
 
     time_ns: int
@@ -29,8 +29,8 @@ class Event(NamedTuple):
 class Allocations(NamedTuple):
     """Blocks, and the events in their order. A block without a second event is still allocated at the end."""
 
-    blocks: tuple[Block, ...]
-    events: tuple[Event, ...]
+    blocks: tuple[PlannedBlock, ...]
+    events: tuple[MemoryEvent, ...]
 
     @property
     def peak_bytes(self) -> int:

@@ -8,7 +8,7 @@ from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.program import Drop, EnterStage, Instruction, RunBackward, RunForward
 from treadle.planner.passes.memory.simulate import moments
-from treadle.planner.timeline.allocations import Allocations, Block, Event
+from treadle.planner.timeline.allocations import Allocations, MemoryEvent, PlannedBlock
 
 GRADIENTS = "live gradients"
 """The gradients that are live in a stage are one block, because a plan has only their sum."""
@@ -30,8 +30,8 @@ class _Walk:
 
     def __init__(self, problem: MemoryProblem) -> None:
         self.problem = problem
-        self.blocks: list[Block] = []
-        self.events: list[Event] = []
+        self.blocks: list[PlannedBlock] = []
+        self.events: list[MemoryEvent] = []
         self.live: dict[int | str, int] = {}
         self.time_ns = self.line = 0
         self.label = self.stage = ""
@@ -43,12 +43,12 @@ class _Walk:
     def allocate(self, key: int | str, category: str, count: int) -> None:
         if count:
             self.live[key] = len(self.blocks)
-            self.events.append(Event(self.time_ns, len(self.blocks), freed=False))
-            self.blocks.append(Block(self.label, category, count, self.line, self.stage))
+            self.events.append(MemoryEvent(self.time_ns, len(self.blocks), freed=False))
+            self.blocks.append(PlannedBlock(self.label, category, count, self.line, self.stage))
 
     def free(self, key: int | str) -> None:
         if key in self.live:
-            self.events.append(Event(self.time_ns, self.live.pop(key), freed=True))
+            self.events.append(MemoryEvent(self.time_ns, self.live.pop(key), freed=True))
 
     def run(self, instruction: Instruction) -> None:
         problem = self.problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.timeline_of import begins, footprints, frees_of, label, start_bytes, tasks_of
-from treadle.planner.timeline.allocations import Allocations, Block, Event
+from treadle.planner.timeline.allocations import Allocations, MemoryEvent, PlannedBlock
 from treadle.planner.timeline.simulator import simulate
 
 
@@ -16,15 +16,15 @@ def allocations(decisions: SwapDecisions) -> Allocations:
     tasks, resources = tasks_of(decisions)
     schedule = simulate(tasks, resources, start_bytes(decisions))
     addressed = decisions.allocator != "bytes"
-    blocks: list[Block] = []
-    events: list[Event] = []
+    blocks: list[PlannedBlock] = []
+    events: list[MemoryEvent] = []
     live: dict[int, int] = {}
 
     def allocate(tensor: int, time_ns: int, name: str, line: int, address: int) -> None:
         live[tensor] = len(blocks)
         record = problem.tensors[tensor]
-        events.append(Event(time_ns, len(blocks), freed=False))
-        blocks.append(Block(record.id, record.role, sizes[tensor], line, name, address if addressed else None))
+        events.append(MemoryEvent(time_ns, len(blocks), freed=False))
+        blocks.append(PlannedBlock(record.id, record.role, sizes[tensor], line, name, address if addressed else None))
 
     for resident in decisions.initial:
         allocate(resident.tensor, 0, "on the device from the start", 0, resident.at)
@@ -32,7 +32,7 @@ def allocations(decisions: SwapDecisions) -> Allocations:
     for time_ns, _, place, freed in sorted(_moments(schedule.start, schedule.end)):
         node = decisions.nodes[place]
         if freed:
-            events += [Event(time_ns, live.pop(tensor), freed=True) for tensor in frees[place]]
+            events += [MemoryEvent(time_ns, live.pop(tensor), freed=True) for tensor in frees[place]]
             continue
         for tensor, at in zip(begins(problem, node), node.at or [0] * len(begins(problem, node)), strict=True):
             allocate(tensor, time_ns, label(problem, node), place, at)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.planner.timeline.allocations import Allocations, Block, Event
+from treadle.planner.timeline.allocations import Allocations, MemoryEvent, PlannedBlock
 from treadle.planner.timeline.memory_snapshot import memory_snapshot, pickled
 
 READ_BY_THE_PAGE = {
@@ -21,14 +21,20 @@ READ_BY_THE_PAGE = {
 """The operations of the unpickler of PyTorch's MemoryViz.js."""
 
 WEIGHTS, OUTPUT, NEXT, LATE = (
-    Block("weights", "parameters", 1000),
-    Block("conv", "activations", 300, 4, "forward"),
-    Block("relu", "activations", 200, 5, "forward"),
-    Block("linear", "activations", 300, 7, "forward"),
+    PlannedBlock("weights", "parameters", 1000),
+    PlannedBlock("conv", "activations", 300, 4, "forward"),
+    PlannedBlock("relu", "activations", 200, 5, "forward"),
+    PlannedBlock("linear", "activations", 300, 7, "forward"),
 )
 STEP = Allocations(
     (WEIGHTS, OUTPUT, NEXT, LATE),
-    (Event(0, 0, False), Event(0, 1, False), Event(5000, 2, False), Event(5000, 1, True), Event(9000, 3, False)),
+    (
+        MemoryEvent(0, 0, False),
+        MemoryEvent(0, 1, False),
+        MemoryEvent(5000, 2, False),
+        MemoryEvent(5000, 1, True),
+        MemoryEvent(9000, 3, False),
+    ),
 )
 
 
@@ -80,11 +86,11 @@ def test_no_two_blocks_share_bytes_and_the_end_is_what_is_left(choices):
     blocks, events, live = [], [], []
     for size, frees, which in choices:
         if frees and live:
-            events.append(Event(0, live.pop(which % len(live)), True))
+            events.append(MemoryEvent(0, live.pop(which % len(live)), True))
         else:
             live.append(len(blocks))
-            events.append(Event(0, len(blocks), False))
-            blocks.append(Block("x", "activations", size))
+            events.append(MemoryEvent(0, len(blocks), False))
+            blocks.append(PlannedBlock("x", "activations", size))
     snapshot = memory_snapshot(Allocations(tuple(blocks), tuple(events)), "p")
     used: dict[int, int] = {}
     for event in snapshot["device_traces"][0]:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from treadle.codegen.interface import AnyTargets, D, GenerationRequest, Target, Targets
 from treadle.planner.documents import store
+from treadle.planner.documents.nearest import meant
 from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import CheckFailed, InputError
@@ -104,7 +105,7 @@ def require_runtime(runtime: str | None, target: Target, where: str) -> None:
     from treadle.codegen.collective.msccl.runtimes import RUNTIMES
 
     if runtime is not None and runtime not in RUNTIMES:
-        raise InputError(f"found runtime {runtime!r}, expected one of {', '.join(RUNTIMES)}", where=where)
+        raise InputError(f"found runtime {runtime!r}, {meant(runtime, RUNTIMES)}", where=where)
     if runtime is not None and not target.runtimes:
         raise InputError(f"found target {target.name}, expected msccl-xml, which runtime {runtime} reads", where=where)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from treadle.planner.documents.nearest import meant
 from treadle.planner.errors import InputError
 
 _HERE = Path(__file__).resolve().parent
@@ -25,13 +26,13 @@ def locate(kind: str, name_or_path: str) -> Path:
     """The file meant by a shipped name or a path.
 
     A name without a suffix and without a slash is looked up among the shipped files first.
-    Raises InputError when neither exists.
+    Raises InputError for a name that is neither a shipped file nor one of the current folder.
     """
     shipped = folder(kind) / f"{name_or_path}.yaml"
     if "/" not in name_or_path and shipped.is_file():
         return shipped
     path = Path(name_or_path)
-    if path.is_file():
+    if path.is_file() or "/" in name_or_path:
         return path
-    known = ", ".join(names(kind))
-    raise InputError(f"no such file, and not one of the shipped {kind}: {known}", where=name_or_path)
+    known = meant(path.stem, names(kind))
+    raise InputError(f"no such file, and not one of the shipped {kind}; {known}", where=name_or_path)

@@ -17,6 +17,7 @@ from treadle.planner.documents import store
 from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.collective import Protocol as WireProtocol
 from treadle.planner.documents.hardware import Device, Hardware, Network, Switch
+from treadle.planner.documents.nearest import meant
 from treadle.planner.documents.sketch import InternodeSketch, Sketch
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.decisions import decisions_of
@@ -39,7 +40,7 @@ def named(name: str, per_node: int | None = None) -> ProgramFactory:
     """ring, all-pairs, binomial, double-tree, recursive-doubling or two-level, of nodes of `per_node` ranks. Raises
     InputError for another name."""
     if name not in TEMPLATES:
-        raise InputError(f"found algorithm {name!r}, expected one of {', '.join(sorted(TEMPLATES))}")
+        raise InputError(f"found algorithm {name!r}, {meant(name, sorted(TEMPLATES))}")
 
     def make(collective: str, ranks: int, *, channels: int, root: int | None, protocol: str) -> CollectiveProgram:
         if ranks == 1:

@@ -6,14 +6,28 @@ msgspec decides whether a value fits; this walk over the same types only finds w
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
 from msgspec import inspect
 
+from treadle.planner.documents.nearest import question
+
 Misfit = tuple[str, str, str]
 """(path, found, expected)"""
+MEANT = "did you mean "
+"""Begins what is expected where a close name is offered."""
+
+
+def refusal(seen: str, expected: str) -> str:
+    """`found X, expected Y`, or `found X, did you mean Y?`."""
+    return f"found {seen}, {expected if expected.startswith(MEANT) else f'expected {expected}'}"
+
+
+def _meant(value: Any, names: Iterable[str], listed: str) -> str:
+    """The close name of `names`, else `listed`."""
+    return (question(value, names) if isinstance(value, str) else "") or listed
 
 
 def misfit(value: Any, kind: type) -> Misfit | None:
@@ -97,9 +111,11 @@ def _struct(value: Any, kind: inspect.StructType, path: str) -> Misfit | None:
             if bad := _misfit(item, fields[key].type, child(path, key)):
                 return bad
         elif kind.forbid_unknown_fields:
-            near = get_close_matches(key, fields, n=1)
-            known = f"{near[0]!r} perhaps" if near else f"one of {', '.join(sorted(fields))}"
-            return child(path, key), "an unknown field", known
+            return (
+                child(path, key),
+                "an unknown field",
+                _meant(key, sorted(fields), f"one of {', '.join(sorted(fields))}"),
+            )
     for name, field in fields.items():
         if field.required and name not in value:
             return child(path, name), "nothing", f"this required field: {_describe(field.type, None)}"
@@ -121,7 +137,8 @@ def _union(value: Any, kind: inspect.UnionType, path: str) -> Misfit | None:
     structs = [option for option in kind.types if isinstance(option, inspect.StructType)]
     tags = {option.tag: option for option in structs if option.tag is not None}
     if len(structs) > 1 and tags:
-        listed = "one of " + ", ".join(repr(tag) for tag in sorted(tags, key=str))
+        names = sorted(map(str, tags))
+        listed = f"one of {', '.join(map(repr, names))}"
         if structs[0].array_like:
             if not isinstance(value, list | tuple) or not value:
                 return path, found(value), f"an array that begins with {listed}"
@@ -134,7 +151,7 @@ def _union(value: Any, kind: inspect.UnionType, path: str) -> Misfit | None:
             if field not in value:
                 return place, "nothing", listed
         if not isinstance(tag, str) or tag not in tags:
-            return place, found(tag), listed
+            return place, found(tag), _meant(tag, names, listed)
         return _misfit(value, tags[tag], path)
     misfits = [_misfit(value, option, path) for option in kind.types if not isinstance(option, inspect.NoneType)]
     if None in misfits or (value is None and len(misfits) < len(kind.types)):
@@ -188,7 +205,8 @@ def _describe(kind: inspect.Type, value: Any) -> str:
     match kind:
         case inspect.UnionType():
             options = [option for option in kind.types if not isinstance(option, inspect.NoneType)]
-            return " or ".join(dict.fromkeys(_describe(option, value) for option in options))
+            words = list(dict.fromkeys(_describe(option, value) for option in options))
+            return next((word for word in words if word.startswith(MEANT)), " or ".join(words))
         case inspect.BoolType():
             return "true or false"
         case inspect.IntType() | inspect.FloatType():
@@ -199,8 +217,9 @@ def _describe(kind: inspect.Type, value: Any) -> str:
         case inspect.StrType():
             return (_text_rule(kind, value) if isinstance(value, str) else None) or "text"
         case inspect.LiteralType():
-            words = [repr(option) for option in sorted(kind.values, key=str)]
-            return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
+            choices = sorted(kind.values, key=str)
+            words = list(map(repr, choices))
+            return _meant(value, map(str, choices), words[0] if len(words) == 1 else f"one of {', '.join(words)}")
         case inspect.VarTupleType() | inspect.TupleType():
             return "an array"
         case inspect.StructType():

@@ -9,6 +9,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from treadle.planner.documents.nearest import question
 from treadle.planner.errors import InputError
 
 MAX_BYTES = 2**30
@@ -25,6 +26,8 @@ def read_text(path: Path | str) -> str:
         if status.st_size > MAX_BYTES:
             raise InputError("found a file over 1 GiB, expected a document", where=where)
         return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise InputError(f"cannot read: {error.strerror}{_near_file(Path(path))}", where=where) from error
     except OSError as error:
         raise InputError(f"cannot read: {error.strerror or error}", where=where) from error
     except UnicodeDecodeError as error:
@@ -33,6 +36,14 @@ def read_text(path: Path | str) -> str:
         ) from error
     except ValueError as error:  # a NUL character in the path
         raise InputError(f"cannot read: {error}", where=repr(where)) from error
+
+
+def _near_file(path: Path) -> str:
+    """The question whether another file of the folder was meant."""
+    with suppress(OSError):
+        if near := question(path.name, sorted(os.listdir(path.parent))):
+            return f"; {near}"
+    return ""
 
 
 def write_text(path: Path | str, text: str) -> None:

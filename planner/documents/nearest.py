@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
-CLOSE = 0.65
-"""Share of equal letters from which a name is close: difflib's 0.6 takes `--bogus` for `--verbose`."""
-MOST = 24
-"""Names that are listed."""
+CLOSE = 0.7
+"""Share of equal letters from which a name is close: with less, gpu is close to cpu."""
+MOST, MOST_NEAR = 24, 3
+"""Names that are listed, and equally close names that are offered."""
 
 
-def nearest(found: str, names: Iterable[str]) -> str | None:
-    """The name that was probably meant: the only one that begins so, else a close one. Case does not count."""
-    by_letters = {name.casefold(): name for name in names}
-    begin = [letters for letters in by_letters if len(found) > 1 and letters.startswith(found.casefold())]
-    near = begin if len(begin) == 1 else get_close_matches(found.casefold(), by_letters, n=1, cutoff=CLOSE)
-    return by_letters[near[0]] if near else None
+def nearest(found: str, names: Iterable[str]) -> list[str]:
+    """The names that were probably meant: the only one that begins so, else the closest. Case does not count."""
+    given, by_letters = found.casefold(), {name.casefold(): name for name in names}
+    begin = [letters for letters in by_letters if len(given) > 1 and letters.startswith(given)]
+    if len(begin) == 1:
+        return [by_letters[begin[0]]]
+    close = get_close_matches(given, by_letters, n=MOST_NEAR, cutoff=CLOSE)
+    shares = {letters: SequenceMatcher(None, letters, given).ratio() for letters in close}
+    return sorted(by_letters[letters] for letters in close if shares[letters] == max(shares.values()))
+
+
+def question(found: str, names: Iterable[str]) -> str:
+    """`did you mean 'ndv2'?`, or nothing where no name is close."""
+    near = [repr(name) for name in nearest(found, names)]
+    if not near:
+        return ""
+    return f"did you mean {' or '.join(filter(None, (', '.join(near[:-1]), near[-1])))}?"
 
 
 def meant(found: str, names: Iterable[str]) -> str:
     """`did you mean 'ndv2'?` where a name is close, else `expected one of dgx1, ndv2`."""
     known = list(names)
-    near = nearest(found, known)
-    if near is not None:
-        return f"did you mean {near!r}?"
+    if asked := question(found, known):
+        return asked
     listed = [*known[:MOST], *(["..."] if len(known) > MOST else [])]
     return f"expected one of {', '.join(listed)}" if listed else "expected none"
 

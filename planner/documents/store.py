@@ -20,10 +20,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from treadle.planner.documents.artefact import Artefact
-from treadle.planner.documents.explain import found, misfit
+from treadle.planner.documents.explain import found, misfit, refusal
 from treadle.planner.documents.files import read_text, write_text
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.job import Job
+from treadle.planner.documents.nearest import meant
 from treadle.planner.documents.parsing import parse
 from treadle.planner.documents.pattern import Pattern
 from treadle.planner.documents.plan import Plan
@@ -100,7 +101,7 @@ def kind_of(raw: Any, where: str) -> str:
     kind = raw.get("kind")
     if not isinstance(kind, str) or kind not in TYPES:
         seen = found(kind) if "kind" in raw else "nothing"
-        raise InputError(f"found {seen}, expected one of {', '.join(sorted(TYPES))}", where=where, path="$.kind")
+        raise InputError(f"found {seen}, {meant(str(kind), sorted(TYPES))}", where=where, path="$.kind")
     version = raw.get("version")
     if isinstance(version, int) and not isinstance(version, bool) and version > VERSIONS[kind]:
         raise InputError(
@@ -153,7 +154,7 @@ def _typed(raw: Any, where: str, expect: type[D]) -> D:
         return document
     except msgspec.ValidationError as error:
         path, seen, expected = misfit(raw, form) or ("$", f"a value out of place ({error})", "a valid document")
-        raise InputError(f"found {seen}, expected {expected}", where=where, path=path) from error
+        raise InputError(refusal(seen, expected), where=where, path=path) from error
 
 
 def _require_sound(document: Document, where: str) -> None:

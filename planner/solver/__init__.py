@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 
+from treadle.planner.documents.nearest import meant
 from treadle.planner.errors import InputError, LimitError
 from treadle.planner.solver.interface import (
     INF,
@@ -116,7 +117,7 @@ def choose(model: Model, backend: Backend | str) -> Backend:
     try:
         asked = Backend(backend)
     except ValueError:
-        raise InputError(f"solver backend {backend!r}, expected one of {', '.join(Backend)}") from None
+        raise InputError(f"solver backend {backend!r}, {meant(backend, Backend)}") from None
     if asked is not Backend.AUTO:
         return asked
     return Backend.CP_SAT if model.enforced and model.is_integral else Backend.HIGHS

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from treadle.planner.documents.arguments import DTYPES, word_expected
+from treadle.planner.documents.nearest import meant, question
 from treadle.planner.documents.values import Called
 from treadle.planner.errors import InputError, MissingBackendError, TreadleError
 
@@ -64,9 +65,9 @@ def load_module(name: str, spec: str, folder: Path | str = ".") -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
-            raise InputError(
-                f"found no module {error.name!r} in {place} or among the installed ones", where=spec
-            ) from error
+            near = question(error.name, (path.stem for path in sorted(Path(place).glob("*.py"))))
+            message = f"found no module {error.name!r} in {place} or among the installed ones"
+            raise InputError(message + (f"; {near}" if near else ""), where=spec) from error
         raise InputError(f"importing {name} needs the missing module {error.name!r}", where=spec) from error
     except TreadleError:
         raise
@@ -96,7 +97,7 @@ def load_function(spec: str, folder: Path | str = ".") -> Callable[[], Any]:
             if inspect.isfunction(value) and value.__module__ == module_name
         )
         found = "no function" if function is None else f"a {type(function).__name__}"
-        raise InputError(f"found {found} {function_name!r}, expected one of {', '.join(names) or 'none'}", where=spec)
+        raise InputError(f"found {found} {function_name!r}, {meant(function_name, names)}", where=spec)
     try:
         required = [
             parameter.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 import traceback
@@ -16,7 +17,7 @@ from treadle.cli.json_output import one_document, print_error
 from treadle.cli.lazy import LazyGroup, new_app
 from treadle.cli.limit import since
 from treadle.cli.verbosity import verbosity, with_verbosity
-from treadle.planner.documents.nearest import nearest
+from treadle.planner.documents.nearest import question, unknown
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError, TreadleError, brief
 from treadle.planner.version import __version__
 
@@ -39,6 +40,8 @@ EXTRAS = {"torch": "torch", "google": "traces", "matplotlib": "report", "gurobip
 """Top-level module -> the extra of this package that installs it."""
 
 
+NOT_ONE_OF = re.compile(r"(Invalid value for .+?: )'(.*)' is not one of ('.*')", re.DOTALL)
+"""What typer says about a value that a `Literal` lacks."""
 COMPLETION = "_TREADLE_COMPLETE"
 """Set by a shell that completes a command line."""
 
@@ -130,10 +133,12 @@ def _run(arguments: list[str], began: float) -> int:
 def _usage(error: typer.TyperException) -> str:
     """What is wrong with a command line, and whose help says more."""
     message = error.format_message().replace(": Value error, ", ": ", 1).rstrip(".")
+    if literal := NOT_ONE_OF.fullmatch(message):
+        message = literal[1] + unknown(literal[2], re.findall(r"'([^']*)'", literal[3]))
     option = getattr(error, "option_name", None)
     if option and getattr(error, "possibilities", None):  # typer lists names that differ much
-        near = nearest(option, error.possibilities)  # type: ignore[attr-defined]
-        message = error.message + (f"; did you mean {near!r}?" if near else "")
+        near = question(option, error.possibilities)  # type: ignore[attr-defined]
+        message = error.message + (f"; {near}" if near else "")
     context = getattr(error, "ctx", None)
     return message + (f" (see `{context.command_path} --help`)" if context else "")
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from treadle.cli.completion import profiles
+from treadle.planner.documents.nearest import unknown
 from treadle.planner.documents.quantities import parse_bytes
 from treadle.planner.errors import InputError
 
@@ -104,7 +105,7 @@ def choice(names: Sequence[str], name: str, help: str) -> Any:
 def one_of(names: Sequence[str], text: str) -> str:
     """`text`, which must be one of `names`. Raises BadParameter for anything else."""
     if text not in names:
-        raise typer.BadParameter(f"{text!r} is not one of {', '.join(map(repr, names))}.")
+        raise typer.BadParameter(unknown(text, names))
     return text
 
 

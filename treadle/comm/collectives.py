@@ -32,6 +32,7 @@ from treadle.comm.arguments import (
 from treadle.comm.framework import WORDS
 from treadle.comm.gpu import GpuExecutor
 from treadle.comm.library import Choice, Library, LoadedAlgorithm, load
+from treadle.planner.documents.nearest import meant
 from treadle.planner.errors import InputError
 from treadle.runtime.collective import native
 from treadle.runtime.collective.messages import Executor, cut_of, executor
@@ -175,7 +176,7 @@ def _stands(group: Any) -> bool:
 def explain(tensor: Tensor, call: str = "all_reduce", op: Any = "sum", root: int = 0, group: Any = None) -> Choice:
     """What `call` (a name of this package such as all_gather_into_tensor) would do with `tensor` as its input."""
     if call not in CALLS:
-        raise InputError(f"found {call!r}, expected one of {', '.join(CALLS)}", where="treadle.comm.explain")
+        raise InputError(f"found {call!r}, {meant(call, CALLS)}", where="treadle.comm.explain")
     return _choose(call, tensor, op=op, root=root, group=group_of(group))[1]
 
 

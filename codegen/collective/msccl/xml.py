@@ -17,6 +17,7 @@ from lxml import etree
 from treadle.codegen.collective.program import BlockStep, Buffer, CollectiveProgram, RankProgram, StepType, Threadblock
 from treadle.planner.documents.collective import MAX_PLACES
 from treadle.planner.documents.hardware import MAX_RANKS
+from treadle.planner.documents.nearest import meant
 from treadle.planner.errors import InputError
 
 Dialect = Literal["rccl", "executor", "msccl"]
@@ -142,13 +143,13 @@ def parse(text: str, where: str) -> CollectiveProgram:
     if collective == "reduce_scatter":
         collective = "reducescatter"
     if collective not in COLLECTIVES:
-        raise algo.error(f"found {collective!r}, expected one of {', '.join(COLLECTIVES)}", "coll")
+        raise algo.error(f"found {collective!r}, {meant(collective, COLLECTIVES)}", "coll")
     protocol = algo.word("proto", "Simple")
     if protocol not in PROTOCOLS:
-        raise algo.error(f"found {protocol!r}, expected one of {', '.join(PROTOCOLS)}", "proto")
+        raise algo.error(f"found {protocol!r}, {meant(protocol, PROTOCOLS)}", "proto")
     reduction = algo.word("redop", "nop")
     if reduction not in REDUCTIONS:
-        raise algo.error(f"found {reduction!r}, expected one of {', '.join(REDUCTIONS)}", "redop")
+        raise algo.error(f"found {reduction!r}, {meant(reduction, REDUCTIONS)}", "redop")
     inplace = algo.flag("inplace", 0)
     gpus = algo.children("gpu", "id")
     if len(gpus) != ranks:
@@ -227,7 +228,7 @@ def _threadblock(block: _Element) -> Threadblock:
 def _type(step: _Element) -> StepType:
     kind = step.word("type")
     if kind not in get_args(StepType):
-        raise step.error(f"found {kind!r}, expected one of {', '.join(get_args(StepType))}", "type")
+        raise step.error(f"found {kind!r}, {meant(kind, get_args(StepType))}", "type")
     return cast(StepType, kind)
 
 

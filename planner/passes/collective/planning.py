@@ -10,6 +10,7 @@ from msgspec import structs
 
 from treadle.planner.documents.collective import Collective, Protocol
 from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.nearest import unknown
 from treadle.planner.documents.pattern import Pattern
 from treadle.planner.documents.plan import InputRef, Plan, Provenance
 from treadle.planner.documents.sketch import Sketch
@@ -179,7 +180,7 @@ def in_form(decisions: CollectiveDecisions, price: Price | None) -> CollectiveDe
 def require_method(method: str) -> None:
     """Raises InputError for a name that is neither "auto" nor one of METHODS."""
     if method != "auto" and method not in METHODS:
-        raise InputError(f"found {method!r}, expected auto or one of {', '.join(sorted(METHODS))}", where="--method")
+        raise InputError(unknown(method, ["auto", *sorted(METHODS)]), where="--method")
 
 
 def synthesize(method: str, request: Request, effort: Effort, pricing: Pricing | None = None) -> Draft:

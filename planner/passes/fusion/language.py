@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, cast, get_args
 
+from treadle.planner.documents.nearest import meant
 from treadle.planner.errors import InputError
 from treadle.planner.machine.dtypes import BYTES, Dtype
 from treadle.planner.passes.fusion import dims as _dims
@@ -227,7 +228,7 @@ def Send(x: Value, to: GroupRank, name: str | None = None) -> Value:
 def fuse(policy: str, *members: Value | Launch) -> Launch:
     """One kernel of several operations, which take the anonymous parts of their expressions along."""
     if policy not in get_args(Policy):
-        raise InputError(f"fuse: found policy {policy!r}, expected one of {', '.join(get_args(Policy))}")
+        raise InputError(f"fuse: found policy {policy!r}, {meant(policy, get_args(Policy))}")
     return Launch(cast(Policy, policy), _members("fuse", members))
 
 
@@ -263,7 +264,7 @@ def _slicing(at: int, slice_map: SliceMap) -> dict[str, Attribute]:
 
 def _dtype(name: str) -> Dtype:
     if not isinstance(name, str) or name not in BYTES:
-        raise InputError(f"found dtype {name!r}, expected one of {', '.join(BYTES)}")
+        raise InputError(f"found dtype {name!r}, {meant(name, BYTES)}")
     return name
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from treadle.planner.documents.nearest import meant
 from treadle.planner.errors import InputError
 from treadle.planner.passes.fusion.program import Attribute
 
@@ -65,7 +66,7 @@ OPERATIONS: dict[str, Operation] = {
 def operation(name: str) -> Operation:
     """Raises InputError for a name that is none."""
     if name not in OPERATIONS:
-        raise InputError(f"found operation {name!r}, expected one of {', '.join(sorted(OPERATIONS))}")
+        raise InputError(f"found operation {name!r}, {meant(name, sorted(OPERATIONS))}")
     return OPERATIONS[name]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.nearest import meant
 from treadle.planner.errors import InputError
 from treadle.planner.machine.rates import Machine, machine_of
 from treadle.planner.passes.fusion.program import Bindings, Program
@@ -61,7 +62,7 @@ def sweep(
     Raises InputError for extents that do not ascend, or a dimension that stands for several tensors.
     """
     if dim not in bindings.extents:
-        raise InputError(f"found dimension {dim!r}, expected one of {', '.join(sorted(bindings.extents))}")
+        raise InputError(f"found dimension {dim!r}, {meant(dim, sorted(bindings.extents))}")
     if dim in bindings.parts:
         raise InputError(f"found dimension {dim!r} of several tensors, expected one that has no parts")
     if not extents or any(a >= b for a, b in pairwise(extents)):

@@ -11,10 +11,14 @@ PROFILES = ["dgx1", "dgx2", "ndv2", "ring4"]
 
 @pytest.mark.parametrize(
     ("found", "near"),
-    [("ndv3", "ndv2"), ("NDV2", "ndv2"), ("rng4", "ring4"), ("ri", "ring4"), ("d", None), ("tpu", None), ("", None)],
+    [("ndv3", "ndv2"), ("NDV2", "ndv2"), ("rng4", "ring4"), ("ri", "ring4"), ("dg", None), ("tpu", None), ("", None)],
 )
 def test_a_close_name_is_the_one_that_was_meant(found: str, near: str | None) -> None:
-    assert nearest(found, PROFILES) == near
+    assert nearest(found, PROFILES) == ([near] if near else [])
+
+
+def test_equally_close_names_are_all_offered() -> None:
+    assert unknown("dgx3", PROFILES) == "found 'dgx3', did you mean 'dgx1' or 'dgx2'?"
 
 
 def test_a_message_names_the_close_name_or_all() -> None:
@@ -29,4 +33,4 @@ def test_a_long_list_is_cut() -> None:
 
 
 def test_no_option_is_offered_for_a_word_that_shares_few_letters() -> None:
-    assert nearest("--bogus", ["--verbose", "--version"]) is None
+    assert nearest("--bogus", ["--verbose", "--version"]) == []

@@ -183,7 +183,7 @@ MISTAKES = {
     "trace_cli_broken:step": "needs the missing module 'trace_cli_absent'",
     "trace_cli_syntax:step": "importing trace_cli_syntax raised SyntaxError",
     "./trace_cli_model.py:step": "found a file, expected a module; try trace_cli_model:step",
-    "trace_cli_model:stop": "found no function 'stop', expected one of broken, moves, needs, one, step, text, unequal",
+    "trace_cli_model:stop": "found no function 'stop', did you mean 'step'?",
     "trace_cli_model:not_callable": "found a int 'not_callable'",
     "trace_cli_model:needs": "found required arguments width",
     "trace_cli_model:broken": "calling it raised RuntimeError: no weights found",

@@ -18,7 +18,7 @@ def test_a_shipped_name_a_path_and_a_number_of_nodes(tmp_path):
     assert load_hardware("ndv2", 3).nodes == 3
     store.save(load_hardware("ring4"), tmp_path / "mine.json")
     assert load_hardware(str(tmp_path / "mine.json")) == load_hardware("ring4")
-    with pytest.raises(InputError, match=r"not one of the shipped profiles: .*ndv2"):
+    with pytest.raises(InputError, match=r"not one of the shipped profiles; .*ndv2"):
         load_hardware("ndv3")
 
 

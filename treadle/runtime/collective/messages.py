@@ -22,6 +22,7 @@ from treadle.codegen.collective.symbolic import UNSPECIFIED
 from treadle.codegen.targets import PLAN_NAME
 from treadle.planner.documents import store
 from treadle.planner.documents.files import read_text
+from treadle.planner.documents.nearest import meant
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
 from treadle.planner.passes import as_pass
@@ -162,7 +163,7 @@ class Executor:
         Raises InputError when the tensor cannot be cut or `op` is unknown.
         """
         if op not in COMBINE:
-            raise InputError(f"found op {op!r}, expected one of {', '.join(COMBINE)}")
+            raise InputError(f"found op {op!r}, {meant(op, COMBINE)}")
         part = self._part(tensor, part)
         if part == 0 or (self.irregular and self.shape == Shape(0, 0)):
             return tensor.new_empty(self._result_shape(tensor, part)) if out is None else out

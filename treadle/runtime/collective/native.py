@@ -23,6 +23,7 @@ from treadle.codegen.collective.cuda.tables import Tables, tables
 from treadle.codegen.collective.msccl import xml
 from treadle.codegen.collective.program import CollectiveProgram
 from treadle.codegen.collective.protocols import PROTOCOLS
+from treadle.planner.documents.nearest import meant
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
 from treadle.runtime.collective.native_layout import part_elements, place
 from treadle.runtime.collective.native_session import Buffers, Session, Sizes
@@ -214,7 +215,7 @@ class CompiledProgram:
 
     def _sizes(self, tensor: Tensor, elements: int, op: str) -> Sizes:
         if op not in OPERATIONS:
-            raise InputError(f"found operation {op!r}, expected one of {', '.join(OPERATIONS)}")
+            raise InputError(f"found operation {op!r}, {meant(op, OPERATIONS)}")
         if self.table.reduces and tensor.dtype not in DTYPES:
             known = ", ".join(str(dtype) for dtype in DTYPES)
             raise InputError(f"found tensors of {tensor.dtype}, expected {known}")

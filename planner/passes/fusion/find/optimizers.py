@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from treadle.planner.documents.nearest import meant
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
 from treadle.planner.machine.dtypes import Dtype
@@ -66,7 +67,7 @@ def text_of(optimizer: str, gradient: Dtype) -> str:
 def gradient_steps(trace: Trace, optimizer: str | None) -> tuple[tuple[Match, ...], tuple[NoMatch, ...]]:
     """One program for every dtype of gradients in `trace`. Raises InputError for an optimizer that is not known."""
     if optimizer is not None and optimizer not in OPTIMIZERS:
-        raise InputError(f"found optimizer {optimizer!r}, expected one of {', '.join(OPTIMIZERS)}")
+        raise InputError(f"found optimizer {optimizer!r}, {meant(optimizer, OPTIMIZERS)}")
     seen = next(iter(_seen(trace)), None)
     chosen = optimizer or seen or "adam"
     assumed = "" if seen or optimizer else f"the trace has no optimizer: {chosen} is assumed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn, TypeAlias
 
+from treadle.planner.documents.nearest import meant
 from treadle.planner.machine.dtypes import BYTES, Dtype
 from treadle.planner.passes.fusion.layouts import WORLD, Group, Replicated, layout_text
 from treadle.planner.passes.fusion.operations import REDUCTIONS
@@ -37,7 +38,7 @@ def check_numbers(op: str, types: Sequence[TensorType]) -> None:
 def check_reduction(op: str, by: Attribute) -> None:
     """Raises TypeRefusal (row 19) for what elements cannot be combined by."""
     if by not in REDUCTIONS:
-        refuse(op, "19", f"found op {by!r}, expected one of {', '.join(REDUCTIONS)}")
+        refuse(op, "19", f"found op {by!r}, {meant(str(by), REDUCTIONS)}")
 
 
 def whole_number(op: str, name: str, value: Attribute) -> int:
@@ -50,7 +51,7 @@ def whole_number(op: str, name: str, value: Attribute) -> int:
 def dtype_named(op: str, name: Attribute) -> Dtype:
     """The attribute as an element type. Raises TypeRefusal (dtype)."""
     if name not in BYTES:
-        refuse(op, "dtype", f"found dtype {name!r}, expected one of {', '.join(BYTES)}")
+        refuse(op, "dtype", f"found dtype {name!r}, {meant(str(name), BYTES)}")
     return name
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast, get_args
 
+from treadle.planner.documents.nearest import meant
 from treadle.planner.passes.fusion.dims import ONE, shape_text
 from treadle.planner.passes.fusion.layouts import Replicated, Sliced, layout_text
 from treadle.planner.passes.fusion.program import Kernel, Node, Policy, Program, TensorType
@@ -36,7 +37,7 @@ def fuse(program: Program, members: Sequence[str], policy: str, name: str | None
     disconnected, before-source, after-sink, maps, space, phases, anti-dependence, live-out, gathers.
     """
     if policy not in get_args(Policy):
-        refuse("fuse", "policy", policy, f"found policy {policy!r}, expected one of {', '.join(get_args(Policy))}")
+        refuse("fuse", "policy", policy, f"found policy {policy!r}, {meant(policy, get_args(Policy))}")
     distinct("fuse", members)
     stages = [launched(program, "fuse", member) for member in members]
     if len(stages) < 2:

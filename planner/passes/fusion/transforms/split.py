@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from treadle.planner.documents.nearest import meant
 from treadle.planner.passes.fusion.infer import typed
 from treadle.planner.passes.fusion.layouts import FLAT, Block, Local
 from treadle.planner.passes.fusion.program import Attribute, Node, Program
@@ -42,7 +43,7 @@ def split(program: Program, ar: str, policy: str, dim: int = FLAT, map: str = "b
         first = _made(program, names.fresh("red"), "Reduce", operand, {**attributes, "root": root})
         second = _made(program, names.fresh("bc"), "Broadcast", first, {"root": root})
     else:
-        refuse("split", "policy", policy, f"found policy {policy!r}, expected one of {', '.join(POLICIES)}")
+        refuse("split", "policy", policy, f"found policy {policy!r}, {meant(policy, POLICIES)}")
     others = redirected(program.nodes, {ar: second.name})
     at = program.nodes.index(node)
     whole = replace(

@@ -98,7 +98,7 @@ def test_required_attributes_are_always_written() -> None:
         (
             'coll="allgather"',
             'coll="allgatherv"',
-            "line 2: /algo/@coll: found 'allgatherv', expected one of allgather,",
+            "line 2: /algo/@coll: found 'allgatherv', did you mean 'allgather'?",
         ),
         (
             'nchunksperloop="2"',

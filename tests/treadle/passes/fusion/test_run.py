@@ -60,7 +60,7 @@ def test_an_edited_folder_is_refused(copied, capsys):
     ("arguments", "message"),
     [
         (("--world", "2"), "--world: found 2, expected none: the plan says how many ranks there are"),
-        (("--backend", "gpu"), "'gpu' is not one of 'cpu', 'fibers', 'cuda'"),
+        (("--backend", "gpu"), "found 'gpu', expected one of cpu, fibers, cuda"),
     ],
 )
 def test_what_a_plan_decides_cannot_be_given(made, capsys, arguments, message):

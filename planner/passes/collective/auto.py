@@ -21,7 +21,7 @@ from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Tra
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.guidance import not_followed
-from treadle.planner.passes.collective.limits import Effort, Limits
+from treadle.planner.passes.collective.limits import Effort, Limits, Standing
 from treadle.planner.passes.collective.pieces import in_pieces
 from treadle.planner.passes.collective.pricing import Price, Pricing, unpriced
 from treadle.planner.passes.collective.problem import Problem
@@ -183,6 +183,7 @@ def candidates(
     refused: dict[str, TreadleError] = {}
     skipped: dict[str, str] = {}
     best: int | None = None
+    effort.reached = Standing(bound_ns=floor.time_ns)
     for name, method in sorted(methods.items(), key=lambda item: rank_of(item[0])):
         reason = too_large(name, problem, symmetric)
         if deliveries > DELIVERIES and drafts and name not in ORDER:
@@ -196,6 +197,8 @@ def candidates(
             skipped[name] = reason
             continue
         log.info("method %s begins", name)
+        effort.reached.method = name
+        effort.report()
         beat = best if early and name in SEARCHES else None
         share = replace(effort, limits=limits_for(name, effort.limits), limit_fired=False, beat_ns=beat)
         try:
@@ -207,6 +210,7 @@ def candidates(
                 effort.checked(effort.clock.now() - began)
             drafts[name] = draft
             best = draft.makespan_ns if best is None else min(best, draft.makespan_ns)
+            effort.reached.best_ns = best
         except (InputError, InfeasibleError, LimitError, CheckFailed) as error:
             refused[name] = error
             skipped[name] = str(error.args[0])

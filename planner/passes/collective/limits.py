@@ -10,7 +10,7 @@ from math import inf
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import LimitError
 from treadle.planner.search.clock import Clock
-from treadle.planner.solver import Limit, Model, Progress, Solution, solve
+from treadle.planner.solver import Limit, Model, Progress, Solution, relative_gap, solve
 
 KEPT, LAST = 0.15, 0.05
 """Shares of the wall-clock limit kept for what follows the search: pricing, and after that checking and writing."""
@@ -37,6 +37,15 @@ class Limits:
 
 
 @dataclass
+class Standing:
+    """Where the search for one plan is: its method, the best schedule of all methods so far and the bound over all."""
+
+    method: str = ""
+    best_ns: int | None = None
+    bound_ns: int | None = None
+
+
+@dataclass
 class Effort:
     """Runs models under the limits of one plan, and remembers what cut them short."""
 
@@ -49,6 +58,8 @@ class Effort:
     finish_s: float = 0.0
     """What it takes to check and to write a plan, as far as that was seen."""
     limit_fired: bool = False
+    reached: Standing = field(default_factory=Standing)
+    """Shared by the efforts of all methods."""
     beat_ns: int | None = None
     """The time of a schedule that is there already: what takes as long or longer is not kept."""
 
@@ -89,6 +100,14 @@ class Effort:
         """Whether nothing but checking and writing may follow."""
         return self._over(1 - LAST)
 
+    def report(self, stage: str = "") -> None:
+        """Report what is reached, while the method is at `stage`. What solvers report is of one stage and in its own
+        units."""
+        if self.on_progress is not None:
+            best, bound, method = self.reached.best_ns, self.reached.bound_ns, self.reached.method
+            work = ", ".join(dict.fromkeys(text for text in (method, stage) if text))
+            self.on_progress(Progress(best, bound, relative_gap(best, bound), self.clock.elapsed_s, work))
+
     def _over(self, part: float) -> bool:
         late = self.clock.elapsed_s > self._end(part)
         self.limit_fired |= late
@@ -108,13 +127,12 @@ class Effort:
         if self.interrupted:
             raise LimitError(f"{model.name}: interrupted before it began")
         end = self._end(1 - KEPT)
-        report = self.on_progress
         solution = solve(
             model,
             backend="cp_sat",
             deterministic_limit=work,
             time_limit_s=None if end == inf else max(0.05, end - self.clock.elapsed_s),
-            on_progress=None if report is None else lambda progress: report(replace(progress, method=model.name)),
+            on_progress=lambda progress: self.report(model.name),
             stop=self.stop,
         )
         self.limit_fired |= solution.limit_fired is Limit.TIME

@@ -189,6 +189,7 @@ def synthesize(method: str, request: Request, effort: Effort, pricing: Pricing |
     require_method(method)
     if method == "auto":
         return auto.choose(METHODS, request, effort, pricing)
+    effort.reached.method = method
     draft = METHODS[method](request, effort)
     return replace(draft, options={**draft.options, **not_followed(method, draft, request.sketch)})
 

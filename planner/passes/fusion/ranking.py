@@ -145,7 +145,7 @@ def rank_schedules(
 
         def on_priced(best: Ranked) -> None:
             if on_progress is not None:
-                on_progress(Progress(best.time_ns, None, None, clock.elapsed_s))
+                on_progress(Progress(best.time_ns, None, None, clock.elapsed_s, "schedules"))
 
         ranked = rank(space, problem.bindings, machine, pricing, on_priced)
     return Ranking(space, problem.bindings, machine, ranked, clock, looking.fired or pricing.fired)

@@ -218,7 +218,8 @@ def plan_one(
         if on_progress is not None:
             best, least = generation.best_ns, proven.time_ns
             gap = relative_gap(best, least)
-            on_progress(SwapProgress(best, least, gap, clock.elapsed_s, generation=generation))
+            work = f"{options.allocator}, generation {generation.number}"
+            on_progress(SwapProgress(best, least, gap, clock.elapsed_s, work, generation=generation))
 
     def stopped() -> bool:
         nonlocal limit_fired

@@ -15,6 +15,7 @@ from treadle.cli.json_output import print_json
 from treadle.cli.limit import clock_of
 from treadle.cli.options import Json, Nodes, document_option, hardware_option, size_option, time_limit_option, whole
 from treadle.cli.output import live_line, note, print_table, require_apart, require_same
+from treadle.cli.progress import ProgressLine
 from treadle.planner.documents import store
 from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.hardware import Hardware
@@ -107,20 +108,14 @@ def command(
     limits, clock = Limits(time_s=time_limit), clock_of(time_limit)
     try:
         with live_line() as show:
-
-            def show_line(progress: Any) -> None:
-                show(
-                    f"{progress.method}: best {_number(progress.incumbent)}, bound {_number(progress.bound)}, "
-                    f"{progress.elapsed_s:.0f} s"
-                )
-
+            line = ProgressLine(show, lambda: clock.elapsed_s)
             if sizes is not None:
                 from treadle.passes.collective.sizes import plan_sizes
 
                 plan_sizes(
                     collective, profile, None if sketch is None else load_sketch(sketch), sizes, output, method=method,
                     root=root or 0, pattern=asked, instances=instances, protocol=protocol, limits=limits, clock=clock,
-                    show=show, on_progress=show_line, hardware_file=hardware, sketch_file=sketch, pattern_file=pattern,
+                    line=line, hardware_file=hardware, sketch_file=sketch, pattern_file=pattern,
                     as_json=as_json,
                 )  # fmt: skip
                 return
@@ -138,7 +133,7 @@ def command(
                 options=CollectiveOptions(method, instances, protocol, limits, price),
                 clock=clock,
                 inputs=references(profile, guide, asked, files),
-                on_progress=show_line,
+                on_progress=line,
             )
     except InputError as error:
         if error.where != profile.name:
@@ -269,10 +264,6 @@ def _print_transport(protocol: str, instances: int, transport: dict[str, Any]) -
         rows.append((name, *(None if time is None else f"{time:,.3f}" for time in row)))
     print_table("transport, us by instances", ("", *map(str, counts)), rows)
     typer.echo("")
-
-
-def _number(value: float | None) -> str:
-    return "none yet" if value is None else f"{value:,.0f}"
 
 
 def _us(nanoseconds: int | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import msgspec
 
 from treadle.cli.json_output import print_json
 from treadle.cli.output import print_table, require_apart, require_same
+from treadle.cli.progress import ProgressLine
 from treadle.cli.sweep import older_plans, print_written, remove_plans
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
@@ -35,8 +36,7 @@ def plan_sizes(
     protocol: Any,
     limits: Any,
     clock: Clock,
-    show: Callable[[str], None],
-    on_progress: Callable[[Any], None],
+    line: ProgressLine,
     hardware_file: str,
     sketch_file: str | None,
     pattern_file: str | None,
@@ -75,7 +75,7 @@ def plan_sizes(
         for start, (guide, file) in sketches.items()
     ]
     given = instances or (None if sketch is None else sketch.instances)
-    effort = Effort(limits.within(guides[0].request.sketch), on_progress, clock)
+    effort = Effort(limits.within(guides[0].request.sketch), line, clock)
 
     with clock.listening():
         plans, selection = sweep(
@@ -86,7 +86,7 @@ def plan_sizes(
             instances=instances,
             protocol=protocol,
             pricing=tuning.pricing(hardware, protocol, given),
-            on_step=show,
+            on_step=line.begin,
         )
     for name in (*plans, FILE_NAME):
         require_apart(str(folder / name), hardware_file, sketch_file, pattern_file)

@@ -14,6 +14,7 @@ from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of
 from treadle.cli.options import Json, Nodes, document_option, hardware_option, time_limit_option, whole
 from treadle.cli.output import live_line, note, print_table, require_apart
+from treadle.cli.progress import ProgressLine
 from treadle.planner.documents.scalars import many
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _one(
                 problem,
                 clock=clock,
                 inputs=inputs,
-                on_progress=lambda seen: show(f"best {(seen.incumbent or 0) / 1000:,.1f} us, {seen.elapsed_s:.0f} s"),
+                on_progress=ProgressLine(show, lambda: clock.elapsed_s),
             )
     store.save(plan, output)
     note_limit(plan)

@@ -16,6 +16,7 @@ from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of
 from treadle.cli.options import Json, choice, document_option, hardware_option, share, size_option, time_limit_option
 from treadle.cli.output import live_line, note, require_apart
+from treadle.cli.progress import ProgressLine
 from treadle.planner.documents.scalars import many
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from treadle.planner.passes.memory.decisions import MemoryDecisions
     from treadle.planner.passes.memory.problem import MemoryProblem
     from treadle.planner.passes.memory.search.attempts import MemoryOptions, Method
-    from treadle.planner.solver import Progress
 
 SCOPES: dict[Scope, str] = {
     "any order": "any order of recomputation",
@@ -144,7 +144,7 @@ def command(
             budgets = parse_budgets(sweep)
             whole, inputs, _, measured = _sources(trace, problem, hardware, options, output)
             _warn_of_size(whole, method)
-            plan_budgets(whole, budgets, output, options, inputs, trace or problem, progress_line, summary, as_json)
+            plan_budgets(whole, budgets, output, options, inputs, trace or problem, summary, as_json)
             if measured is not None and not as_json:
                 typer.echo(f"wrote {measured}, the trace with its times")
             return
@@ -154,12 +154,13 @@ def command(
             expected = "expected bytes, or a budget by --budget"
             raise InputError(f"found 0, {expected}", where=problem, path="$.budget_bytes")
         _warn_of_size(whole, method)
+        started = clock_of(None).began
         with live_line() as show:
             plan = plan_memory(
                 whole if limit is None else with_budget(whole, limit, options),
                 options=options,
                 inputs=inputs,
-                on_progress=lambda progress: show(progress_line(progress)),
+                on_progress=ProgressLine(show, lambda: time.monotonic() - started),
                 on_plan=lambda plan: store.save(plan, output),
                 clock=Clock.of(time_limit, began),
             )
@@ -226,18 +227,6 @@ def _with_times(trace: Trace, hardware: str) -> tuple[Trace, InputRef]:
 
     profile = load_hardware(hardware)
     return with_roofline(trace, profile), InputRef(file=hardware, digest=store.digest(profile))
-
-
-def progress_line(progress: Progress) -> str:
-    """What is at work, incumbent, bound, gap and elapsed time; times come in ns."""
-    from treadle.planner.documents.scalars import format_time
-
-    def shown(value: float | None) -> str:
-        return "none yet" if value is None else format_time(value)
-
-    gap = "" if progress.gap is None else f"   gap {progress.gap:.2%}"
-    method = f"{progress.method}: " if progress.method else ""
-    return f"{method}best {shown(progress.incumbent)}   bound {shown(progress.bound)}{gap}   {progress.elapsed_s:.0f} s"
 
 
 def summary(plan: Plan[MemoryDecisions]) -> dict[str, Any]:

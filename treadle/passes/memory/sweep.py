@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from treadle.cli.json_output import print_json
+from treadle.cli.limit import clock_of
 from treadle.cli.output import live_line, note, print_table, require_apart
+from treadle.cli.progress import ProgressLine
 from treadle.cli.sweep import older_plans, print_written, remove_plans
 from treadle.planner.documents import store
 from treadle.planner.documents.files import write_text
@@ -48,7 +50,6 @@ def plan_budgets(
     options: MemoryOptions,
     inputs: dict[str, InputRef],
     input_file: str | None,
-    progress_line: Callable[[Progress], str],
     summary: Callable[[Plan[MemoryDecisions]], dict[str, Any]],
     as_json: bool,
 ) -> None:
@@ -87,9 +88,12 @@ def plan_budgets(
 
     def on_progress(progress: Progress) -> None:
         place = min(done, len(labels) - 1)
-        show(f"{labels[place]}, {place + 1} of {len(labels)}: {progress_line(progress)}")
+        line.begin(f"{labels[place]}, {place + 1} of {len(labels)}")
+        line(progress)
 
+    clock = clock_of(None)
     with live_line() as show:
+        line = ProgressLine(show, lambda: clock.elapsed_s)
         points = sweep(
             problem, budgets, options, inputs=inputs, on_progress=on_progress, on_point=on_point, on_plan=on_plan
         )

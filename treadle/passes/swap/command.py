@@ -14,13 +14,13 @@ from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of
 from treadle.cli.options import Json, document_option, hardware_option, size_option, time_limit_option, whole
 from treadle.cli.output import live_line, note, require_apart
+from treadle.cli.progress import ProgressLine
 from treadle.planner.documents.scalars import format_bytes, format_time, many
 
 if TYPE_CHECKING:
     from treadle.planner.documents.plan import InputRef, Plan
     from treadle.planner.documents.trace import OpRun, Trace
     from treadle.planner.passes.swap.decisions import SwapDecisions
-    from treadle.planner.passes.swap.planning import SwapProgress
     from treadle.planner.passes.swap.problem import SwapOp, SwapProblem
 
 
@@ -140,7 +140,7 @@ def command(
             common: dict[str, Any] = {
                 "clock": clock,
                 "inputs": inputs,
-                "on_progress": lambda progress: show(progress_line(progress)),
+                "on_progress": ProgressLine(show, lambda: clock.elapsed_s),
                 "on_plan": lambda plan: store.save(plan, output),
             }
             if with_recompute and step is not None:
@@ -224,20 +224,6 @@ def with_times(trace: Trace, hardware: str) -> Trace:
     from treadle.probe.resolve import load_hardware
 
     return with_roofline(trace, load_hardware(hardware))
-
-
-def progress_line(progress: SwapProgress) -> str:
-    """Generation, best, mean and worst time, bound, gap and elapsed time; times come in ns."""
-    number, best = progress.generation.number, progress.generation.best_ns
-    parts = [
-        f"generation {number}: best {format_time(best)}",
-        f"mean {format_time(progress.generation.mean_ns)}",
-        f"worst {format_time(progress.generation.worst_ns)}",
-        f"bound {format_time(progress.bound or 0)}",
-        f"gap {1 - (progress.bound or 0) / max(1, best):.2%}",
-        f"{progress.elapsed_s:.0f} s",
-    ]
-    return "   ".join(parts)
 
 
 def summary(plan: Plan[SwapDecisions]) -> dict[str, Any]:

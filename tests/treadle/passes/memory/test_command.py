@@ -18,13 +18,11 @@ from msgspec.structs import replace
 from tests.planner.passes.memory import cases
 from tests.planner.passes.memory.extract.test_problem import perceptron
 from treadle.cli.main import run
-from treadle.passes.memory.command import progress_line
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Costs
 from treadle.planner.passes.memory.check import check
 from treadle.planner.passes.memory.problem import Backward, Forward
-from treadle.planner.solver import Progress
 
 
 @pytest.fixture
@@ -263,12 +261,6 @@ def test_a_folder_is_no_plan_file(files, capsys):
     (files / "folder").mkdir()
     assert run(["plan", "memory", "--problem", "problem.json", "-o", "folder"]) == 2
     assert "folder: found a folder, expected a file to write" in capsys.readouterr().err
-
-
-def test_the_live_line_names_the_methods_at_work():
-    line = progress_line(Progress(2e6, 1e6, 0.5, 3.2, "windows and bound 3"))
-    assert line == "windows and bound 3: best 2 ms   bound 1 ms   gap 50.00%   3 s"
-    assert progress_line(Progress(None, None, None, 0.0)) == "best none yet   bound none yet   0 s"
 
 
 def test_a_plan_is_compared_with_its_problem_file(files, capsys):

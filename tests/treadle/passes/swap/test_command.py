@@ -18,12 +18,10 @@ from msgspec.structs import replace
 from tests.planner.passes.memory.extract.test_problem import perceptron
 from tests.planner.passes.swap import cases
 from treadle.cli.main import run
-from treadle.passes.swap.command import progress_line
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
-from treadle.planner.documents.plan import Generation, Plan
+from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.swap.check import check
-from treadle.planner.passes.swap.planning import SwapProgress
 from treadle.planner.resources import locate
 
 QUICK = ("--generations", "5", "--population", "8", "--workers", "1")
@@ -143,12 +141,6 @@ def test_without_dask_the_exit_code_is_5(files, capsys, monkeypatch):
     arguments = ["--problem", "problem.json", "--device-memory", "6", "--executor", "dask://local"]
     assert run(["plan", "swap", *arguments, *QUICK, "-o", "plan.json"]) == 5
     assert "pip install 'treadle[dask]'" in capsys.readouterr().err
-
-
-def test_progress_says_where_the_search_stands():
-    generation = Generation(number=7, best_ns=2_000_000, mean_ns=3_000_000, worst_ns=4_000_000)
-    expected = "generation 7: best 2 ms   mean 3 ms   worst 4 ms   bound 1.5 ms   gap 25.00%   12 s"
-    assert progress_line(SwapProgress(2_000_000, 1_500_000, 0.25, 12.3, generation=generation)) == expected
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def test_an_unreachable_rank_is_named():
 
 
 def test_unknown_methods_are_named():
-    with pytest.raises(InputError, match="--method: found 'magic', expected auto or one of all-pairs"):
+    with pytest.raises(InputError, match="--method: found 'magic', expected one of auto, all-pairs"):
         collective_plan("allgather", line(2), MESH, size_bytes=MB, method="magic")
 
 

@@ -299,6 +299,15 @@ def test_names_that_a_page_imports_exist(page: Path) -> None:
         resolved(f"{module}.{name}")
 
 
+@pytest.mark.parametrize("page", PAGES[:1] + PAGES[3:], ids=lambda page: page.name)
+def test_a_page_opens_with_one_title_and_a_short_sentence(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
+    opening = next(block for block in text.split("\n\n")[1:] if not block.startswith(("!", "#")))
+    assert opening[0] not in "|-<", f"{page.name} opens with no sentence"
+    assert len(re.split(r"[.:;](?:\s|$)", opening)[0].split()) <= 25
+
+
 FORBIDDEN = (
     r"told|tells?|telling|hears?|heard|speaks?|spoken|nobody|somebody|(made|mak(e|es|ing) (it|them)) again|"
     r"by (itself|themselves)|at hand|where there (is|are) (one|none)|so many|beside|in vain|of no (more )?use|"

@@ -1,6 +1,6 @@
 """What the pages quote: commands and their output, files to write, pictures.
 
-A page's commands run in their order in an empty folder with a link to `examples/`. `python -m tests.quotes [PAGE...]`
+A page's commands run in their order in an empty folder. `python -m tests.quotes [PAGE...]`
 (`make docs`) writes into the pages what the commands print, and `tests/test_quotes.py` compares. On a page
 
 - a block ```` ```console ```` holds commands (`$ `) and their output, in which a line `...` stands for any lines;
@@ -27,8 +27,11 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 
-MEASURING = re.compile(r"treadle run|python |--verify|--measure")
+MEASURING = re.compile(r"treadle run|plan job|python |--verify|--measure")
 """Commands whose times, rates and rounding differ from run to run and from machine to machine."""
+
+UNSTEADY = re.compile(r"^(?:\[W\d{4} .*|.*\bbest .* \d+ s|measuring \d+/\d+ .*)\n", re.MULTILINE)
+"""Warnings of PyTorch's allocator, and lines of progress that a log gets every 30 s."""
 
 NUMBER = re.compile(r"(?<![\w.])[\d,]*\d(?:\.\d+)?(?:e[+-]\d+)?(?![\w.,]*\d)(?! ?[KMGT]?i?B\b)")
 
@@ -95,7 +98,6 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def ran(page: str, folder: Path, progress: bool = False) -> list[Quote]:
     """Run the commands of a page's text in the empty `folder`, after writing its files in their turn."""
-    (folder / "examples").symlink_to(ROOT / "examples")
     environment = _environment(folder)
     quotes = []
     for event in EVENT.finditer(page):
@@ -114,7 +116,7 @@ def ran(page: str, folder: Path, progress: bool = False) -> list[Quote]:
                 stderr=subprocess.STDOUT,
                 check=False,
             )
-            quotes.append(Quote(command, shown, done.stdout, done.returncode))
+            quotes.append(Quote(command, shown, UNSTEADY.sub("", done.stdout), done.returncode))
     return quotes
 
 

@@ -401,7 +401,7 @@ def test_commands_that_pages_show_have_these_options() -> None:
         text = page.read_text().replace("\\\n", " ")
         lines = [line for block in re.findall(r"```\w*\n(.*?)```", text, re.DOTALL) for line in block.split("\n")]
         for line in (*lines, *re.findall(r"`(treadle [^`]*)`", text)):
-            called = re.match(r"\s*(?:\$ )?treadle ((?:[a-z]+\s+)+)(.*)", re.sub(r"\s#.*", "", line), re.DOTALL)
+            called = re.match(r"\s*(?:\$ )?treadle ((?:[a-z]+\s+)+)(.*)", re.sub(r"\s(#|\|\|).*", "", line), re.DOTALL)
             words = called[1].split() if called else []
             name = next((name for name in (" ".join(words[:2]), *words[:1]) if name in options), None)
             for option in re.findall(r"(?<![\w-])--?[a-z][\w-]*", called[2]) if called and name else ():

@@ -32,6 +32,7 @@ from treadle.probe.resolve import LOCAL, load_hardware
 
 if TYPE_CHECKING:
     from treadle.probe.fit import LinkFit
+    from treadle.probe.nccl_fit import CollectiveFit
 
 
 command = new_app(
@@ -139,7 +140,8 @@ def import_(
         typer.Option(
             metavar="NAME|FILE",
             autocompletion=profile_names,
-            help="Copy alpha and beta of equal link kinds from this profile; for topograph: the node and its network.",
+            help="Copy alpha and beta of equal link kinds from this profile; for topograph: the node and its network; "
+            "for nccl-tests: the topology to fit.",
         ),
     ] = None,
     message_size: Annotated[
@@ -157,12 +159,17 @@ def import_(
     """Turn a topology of another tool into a profile.
 
     FILE is NCCL or RCCL topology XML, lstopo XML, the text of `nvidia-smi topo -m`, TACCL topology JSON, or topograph
-    YAML.
+    YAML. The output of nccl-tests (its table, or the file of -J) fits the links of the profile of --costs-from.
     """
-    from treadle.probe.importer import import_profile, with_costs
+    from treadle.probe.importer import import_profile, import_times, with_costs
 
     require_apart(output, file, costs_from)
     costs = None if costs_from is None else load_hardware(costs_from)
+    fit = None if message_size or cost_scale else import_times(Path(file), name, costs)
+    if fit is not None:
+        store.save(fit.hardware, output)
+        _show_collective_fit(fit, output, as_json)
+        return
     hardware = import_profile(Path(file), name, message_size, cost_scale, costs)
     if costs is not None:
         hardware = with_costs(hardware, costs)
@@ -180,6 +187,25 @@ def import_(
             "the file gives no latencies, so nothing can be planned on its links yet: "
             "measure on that machine, or import again with --costs-from NAME"
         )
+
+
+def _show_collective_fit(fit: CollectiveFit, output: str, as_json: bool) -> None:
+    rows = [(size, time, fitted, fitted / time - 1) for size, time, fitted in fit.rows]
+    if as_json:
+        keys = ("size_bytes", "measured_us", "fitted_us", "residual")
+        found = {"part": fit.part, "alpha_us": fit.alpha_us, "beta_us_per_MB": fit.beta_us_per_MB}
+        found["sizes"] = [dict(zip(keys, row, strict=True)) for row in rows]
+        print_json("profile-import", {**_summary(fit.hardware), "fit": found})
+        return
+    print_table(
+        "",
+        ("size", "measured", "fitted", "residual"),
+        [(format_bytes(s), f"{t:,.2f} us", f"{f:,.2f} us", f"{100 * r:+.1f}%") for s, t, f, r in rows],
+    )
+    size, residual = fit.largest
+    note(f"largest residual {100 * residual:+.1f}% at {format_bytes(size)}")
+    cost = f"alpha {fit.alpha_us:.4g} us, beta {fit.beta_us_per_MB:.4g} us/MiB"
+    note(f"wrote {output}: {cost} of each link ({fit.part}), fitted to {many(len(rows), 'size')}")
 
 
 def _summary(hardware: Hardware) -> dict[str, object]:

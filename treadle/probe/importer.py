@@ -12,6 +12,8 @@ from treadle.planner.documents.hardware import Hardware, Link, Switch
 from treadle.planner.documents.parsing import parse
 from treadle.planner.errors import InputError
 from treadle.probe.lstopo_xml import import_lstopo
+from treadle.probe.nccl_fit import CollectiveFit, fit_profile
+from treadle.probe.nccl_tests import read_times
 from treadle.probe.nccl_xml import import_nccl
 from treadle.probe.nvidia_smi import import_nvidia_smi
 from treadle.probe.topograph import import_topograph, is_topograph
@@ -33,7 +35,7 @@ def import_profile(
     multiplied by. Raises InputError with file and line when the file is none of these or malformed.
     """
     text, where = store.read_text(path).removeprefix("\ufeff"), str(path)
-    name = name or re.split(r"[.\s]", path.name.lstrip("."))[0] or "imported"
+    name = name or _name_of(path)
     raw = parse(text, where) if text.lstrip("\ufeff \t\r\n").startswith("{") or is_topograph(text) else None
     if taccl_files.is_topology(raw):
         return taccl_files.hardware_of(raw, where, name, message_bytes, cost_scale or 1)
@@ -59,6 +61,26 @@ def import_profile(
     for at, found, expected in hardware.problems():
         raise InputError(f"found {found}, expected {expected}", where=where, path=at)
     return hardware
+
+
+def import_times(path: Path, name: str | None, costs: Hardware | None) -> CollectiveFit | None:
+    """The profile `costs` fitted to the times of a file of nccl-tests; None when the file is something else.
+
+    Raises InputError when the file cannot be read or fitted, or there is no `costs`.
+    """
+    measured = read_times(store.read_text(path).removeprefix("\ufeff"), str(path))
+    if measured is None:
+        return None
+    if costs is None:
+        raise InputError(
+            "found times of nccl-tests and no profile to fit, expected --costs-from NAME with the machine's topology",
+            where=str(path),
+        )
+    return fit_profile(measured, costs, name or _name_of(path), str(path))
+
+
+def _name_of(path: Path) -> str:
+    return re.split(r"[.\s]", path.name.lstrip("."))[0] or "imported"
 
 
 def with_costs(hardware: Hardware, costs: Hardware) -> Hardware:

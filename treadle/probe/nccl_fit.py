@@ -1,0 +1,156 @@
+"""Alpha and beta of a profile's links from times of whole collectives.
+
+The ring that treadle plans on the profile takes a alpha + b S beta for S bytes. Both factors are NCCL's: 2 (n - 1)
+steps and 2 (n - 1)/n S bytes on the wire for an allreduce, over the NICs of a node, or over the links that the planned
+rings of one node use. The fit minimises
+
+    sum over sizes of rho((a alpha + b S beta) / T - 1)        with alpha, beta >= 0
+
+for measured times T; rho is quadratic for small errors and linear for large ones, so that few outliers count little.
+nccl-tests times everything a collective does, so the profile's `transport` costs nothing beyond its links.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec.structs import replace
+from scipy.optimize import least_squares, nnls
+
+from treadle.planner.documents.hardware import Hardware, ProtocolCost, Transport
+from treadle.planner.documents.scalars import MEBIBYTE, many
+from treadle.planner.errors import InputError
+from treadle.planner.machine.nodes import nic_sets
+from treadle.planner.passes.collective.limits import Effort, Limits
+from treadle.planner.passes.collective.sketching import propose
+from treadle.planner.passes.collective.synthesis import Request
+from treadle.planner.passes.collective.templates.ring import synthesize
+from treadle.probe.nccl_tests import Collective, CollectiveTimes
+
+OUTLIER = 0.05
+"""Relative error from which on an error counts linearly."""
+FREE = ProtocolCost(alpha_us=0.0, threadblock_gbps=1e6)
+NO_COSTS = Transport(launch_us=0.0, step_us=0.0, local_gbps=1e6, link_efficiency=1.0, Simple=FREE, LL=FREE, LL128=FREE)
+UNIT_US = 1000.0
+LEAST_SHARE = 0.1
+"""The least share of the time at the largest size that bytes on the wire take, for beta to be known."""
+
+
+@dataclass(frozen=True)
+class CollectiveFit:
+    """`rows` are (size in bytes, measured us, fitted us); `part` is the kind of link, or `network`."""
+
+    hardware: Hardware
+    part: str
+    alpha_us: float
+    beta_us_per_MB: float
+    rows: tuple[tuple[int, float, float], ...]
+
+    @property
+    def largest(self) -> tuple[int, float]:
+        """The size of the largest residual, and that residual, a share of the measured time."""
+        return max(((size, fit / time - 1) for size, time, fit in self.rows), key=lambda row: abs(row[1]))
+
+
+def fit_profile(measured: CollectiveTimes, costs: Hardware, name: str, source: str) -> CollectiveFit:
+    """The profile `costs` as `name`, with alpha and beta of what its ring is slowest on: the network where there are
+    several nodes, else its one kind of links.
+
+    A profile of one node with a network stands for as many nodes as `measured` has hosts. Raises InputError when ranks
+    or hosts are not the profile's, its nodes are unequal or it has several kinds of links, and when the times do not
+    grow with the size.
+    """
+    base = _machine(measured, costs, source)
+    part = base.network.kind if base.nodes > 1 and base.network is not None else _kind(base)
+    sizes, times = (np.array(list(each), dtype=float) for each in (measured.times, measured.times.values()))
+    rows = np.outer(np.ones(len(sizes)), _coefficients(base, measured.collective))
+    rows[:, 1] *= sizes
+    alpha, beta = _robust(rows / times[:, None])
+    if rows[-1, 1] * beta < LEAST_SHARE * times[-1]:
+        raise InputError("found times that do not grow with the size, expected larger sizes too (-e 1G)", where=source)
+    hardware = replace(_with(base, alpha, beta), name=name, transport=NO_COSTS, sources=_sources(base, measured))
+    fitted = rows @ np.array([alpha, beta])
+    table = zip(measured.times, measured.times.values(), map(float, fitted), strict=True)
+    return CollectiveFit(hardware, part, alpha, beta, tuple(table))
+
+
+def _machine(measured: CollectiveTimes, costs: Hardware, source: str) -> Hardware:
+    base = costs
+    if costs.nodes == 1 and costs.network is not None and not costs.other_nodes:
+        base = replace(costs, nodes=measured.hosts)
+    if not base.is_even:
+        raise InputError("found unequal nodes, expected equal ones", where=costs.name)
+    if (measured.ranks, measured.hosts) != (base.ranks, base.nodes):
+        raise InputError(
+            f"found {many(measured.ranks, 'rank')} on {many(measured.hosts, 'host')}, expected the {costs.ranks} on "
+            f"{many(costs.nodes, 'node')} of profile {costs.name}",
+            where=source,
+        )
+    if base.ranks < 2:
+        raise InputError("found 1 rank, expected at least 2", where=source)
+    return base
+
+
+def _kind(hardware: Hardware) -> str:
+    kinds = sorted({*(link.kind for link in hardware.links), *(switch.kind for switch in hardware.switches)})
+    if len(kinds) != 1:
+        found = f"links of kinds {', '.join(kinds)}" if kinds else "no links"
+        raise InputError(f"found {found}, expected one kind, which the times are fitted to", where=hardware.name)
+    return kinds[0]
+
+
+def _coefficients(hardware: Hardware, collective: Collective) -> tuple[float, float]:
+    """What alpha (us) and beta (us per MiB) of the fitted part are multiplied by; the latter for one byte."""
+    ranks = hardware.ranks
+    if hardware.nodes > 1:
+        steps = (2 if collective == "allreduce" else 1) * (ranks - 1)
+        sets = nic_sets(hardware)
+        lanes = (len(sets) or hardware.devices_per_node) * min((rate for _, rate in sets), default=1.0)
+        return steps, steps / ranks / lanes / MEBIBYTE
+    small, large = ranks * 1024, ranks * 16 * MEBIBYTE
+    hops = _ring_us(_with(hardware, UNIT_US, 1e-6), collective, small) / UNIT_US
+    wire = _ring_us(_with(hardware, 0.0, 1.0), collective, large)
+    return hops, wire / (large * (ranks if collective == "allgather" else 1))
+
+
+def _ring_us(hardware: Hardware, collective: Collective, input_bytes: int) -> float:
+    request = Request(collective, hardware, propose(hardware), input_bytes)
+    return synthesize(request, Effort(Limits())).makespan_ns / 1e3
+
+
+def _with(hardware: Hardware, alpha: float, beta: float) -> Hardware:
+    if hardware.nodes > 1 and hardware.network is not None:
+        return replace(hardware, network=replace(hardware.network, alpha_us=alpha, beta_us_per_MB=beta))
+    return replace(
+        hardware,
+        links=tuple(replace(link, alpha_us=alpha, beta_us_per_MB=beta) for link in hardware.links),
+        switches=tuple(replace(switch, alpha_us=alpha, beta_us_per_MB=beta) for switch in hardware.switches),
+    )
+
+
+def _robust(rows: np.ndarray) -> tuple[float, float]:
+    """Alpha and beta with rows @ (alpha, beta) near 1."""
+    start, _ = nnls(rows, np.ones(len(rows)))
+    scale = np.where(start > 0, start, 1 / rows.max(axis=0))
+    scaled = rows * scale
+
+    def errors(x: np.ndarray) -> np.ndarray:
+        return np.asarray(scaled @ x - 1)
+
+    first = np.maximum(start / scale, 1e-9)
+    found = least_squares(errors, first, bounds=(0, np.inf), loss="soft_l1", f_scale=OUTLIER)
+    alpha, beta = found.x * scale
+    return float(alpha), float(beta)
+
+
+def _sources(hardware: Hardware, measured: CollectiveTimes) -> dict[str, str]:
+    said = f"fitted to {measured.collective} times of nccl-tests, {many(len(measured.times), 'size')}"
+    parts = ["network"] if hardware.nodes > 1 else [each for each in ("links", "switches") if getattr(hardware, each)]
+    kept = {key: text for key, text in hardware.sources.items() if key.split(".")[0] not in (*parts, "transport")}
+    free = "none beyond links: nccl-tests times whole collectives, so alpha and beta hold it"
+    return {
+        **kept,
+        **dict.fromkeys(parts, f"{said}; the topology is that of profile {hardware.name}"),
+        "transport": free,
+    }

@@ -9,7 +9,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from treadle.planner.documents.nearest import question
+from treadle.planner.documents.nearest import nearest, question
 from treadle.planner.errors import InputError
 
 MAX_BYTES = 2**30
@@ -41,7 +41,9 @@ def read_text(path: Path | str) -> str:
 def _near_file(path: Path) -> str:
     """The question whether another file of the folder was meant."""
     with suppress(OSError):
-        if near := question(path.name, sorted(os.listdir(path.parent))):
+        # An ending in common is no likeness.
+        names = [name for name in sorted(os.listdir(path.parent)) if nearest(path.stem, [Path(name).stem])]
+        if near := question(path.name, names):
             return f"; {near}"
     return ""
 

@@ -33,7 +33,7 @@ from treadle.planner.solver.interface import (
     Var,
     relative_gap,
 )
-from treadle.planner.solver.interrupt import stop_on_sigint
+from treadle.planner.solver.interrupt import stop_on_signals
 from treadle.planner.solver.max_flow import max_flow
 from treadle.planner.solver.verdict import judge
 
@@ -81,9 +81,9 @@ def solve(
 
     stop: ends the solve as Ctrl-C does, which is then the caller's business.
 
-    Ctrl-C ends the solve with the best solution so far, marked `interrupted`; without one it raises LimitError.
-    Raises InputError for a model the backend cannot express, MissingBackendError when the backend is not installed or
-    not licensed for the model, CheckFailed if a solution breaks a row by more than the tolerance.
+    Ctrl-C and SIGTERM end the solve with the best solution so far, marked `interrupted`; without one it raises
+    LimitError. Raises InputError for a model the backend cannot express, MissingBackendError when the backend is not
+    installed or not licensed for the model, CheckFailed if a solution breaks a row by more than the tolerance.
     """
     started = time.perf_counter()
     chosen = choose(model, backend)
@@ -92,7 +92,7 @@ def solve(
     )
     form = model.matrix_form()
     log.info("%s begins the model %s", chosen, model.name)
-    with stop_on_sigint() if stop is None else nullcontext(stop) as stop:
+    with stop_on_signals() if stop is None else nullcontext(stop) as stop:
         if chosen is Backend.CP_SAT:
             from treadle.planner.solver import cp_sat
 

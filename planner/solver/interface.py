@@ -77,7 +77,7 @@ class Solution:
 
     objective and values: the best solution found (None and () if there is none); integer variables hold ints.
     bound: proven lower bound of the objective. gap: relative_gap(objective, bound).
-    limit_fired: the limit that ended the search, None if it finished. interrupted: ended by Ctrl-C.
+    limit_fired: the limit that ended the search, None if it finished. interrupted: ended by Ctrl-C or SIGTERM.
     """
 
     status: Status

@@ -1,11 +1,11 @@
-"""Ctrl-C during a solve: remembered as a request to stop, so that the best solution so far is kept."""
+"""Ctrl-C or SIGTERM during a solve: remembered as a request to stop, so that the best solution so far is kept."""
 
 from __future__ import annotations
 
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -26,9 +26,7 @@ class RequestStop:
 
 
 @contextmanager
-def stop_on_signals(
-    stop: threading.Event | None = None, numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
-) -> Iterator[threading.Event]:
+def stop_on_signals(stop: threading.Event | None = None) -> Iterator[threading.Event]:
     """An event, `stop` if given, that Ctrl-C and SIGTERM set. A second one has its previous effect (normally
     KeyboardInterrupt, or the end).
 
@@ -37,7 +35,7 @@ def stop_on_signals(
     """
     stop = stop or threading.Event()
     main = threading.current_thread() is threading.main_thread()
-    previous = {number: signal.getsignal(number) for number in numbers if main}
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if main}
     replaced = {number: handler for number, handler in previous.items() if handler not in (signal.SIG_IGN, None)}
     for number, handler in replaced.items():
         signal.signal(number, RequestStop(handler, stop))
@@ -46,8 +44,3 @@ def stop_on_signals(
     finally:
         for number, handler in replaced.items():
             signal.signal(number, handler)
-
-
-def stop_on_sigint(stop: threading.Event | None = None) -> AbstractContextManager[threading.Event]:
-    """The same for Ctrl-C only."""
-    return stop_on_signals(stop, (signal.SIGINT,))

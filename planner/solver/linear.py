@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from treadle.planner.errors import LimitError
 from treadle.planner.solver.interface import Backend, MatrixForm, Model, Options, Reporter
-from treadle.planner.solver.interrupt import stop_on_sigint
+from treadle.planner.solver.interrupt import stop_on_signals
 from treadle.planner.solver.mathopt import converse, model_proto
 
 
@@ -45,7 +45,7 @@ def relax(
     """Solve the relaxation of `model`, which has no enforced rows and only finite bounds on its variables.
 
     tolerance, iterations: where PDLP stops; HiGHS goes to the optimum. time_limit_s: wall clock, a safety net. Ctrl-C
-    ends the solve. Raises LimitError when the solver fails.
+    and SIGTERM end the solve. Raises LimitError when the solver fails.
     """
     from ortools.math_opt import model_parameters_pb2, parameters_pb2, result_pb2
 
@@ -60,7 +60,7 @@ def relax(
         _parameters(solver, tolerance, iterations, options.left_s),
         model_parameters_pb2.ModelSolveParametersProto(),
     ]
-    with stop_on_sigint() as stop:
+    with stop_on_signals() as stop:
         state = converse(kind, [m.SerializeToString() for m in messages], Backend.HIGHS, options, stop)
     if state.killed:
         return Relaxed([], None, limit_fired=state.overdue, interrupted=not state.overdue)

@@ -41,7 +41,7 @@ class ProgressLine:
 
 
 def progress_text(best_ns: float | None, bound_ns: float | None, elapsed_s: float) -> str:
-    """`best 2.000 ms   bound 1.000 ms   gap 50.00%   3 s`."""
+    """`best 2 ms   bound 1 ms   gap 50.00%   3 s`."""
     best, bound = ("none yet" if ns is None else format_time(ns) for ns in (best_ns, bound_ns))
     gap = f"   gap {1 - bound_ns / best_ns:.2%}" if best_ns and bound_ns is not None else ""
     return f"best {best}   bound {bound}{gap}   {elapsed_s:.0f} s"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from treadle.capture.load import ModelStep
+    from treadle.planner.solver import Progress
 
 
 class JobInputs(NamedTuple):
@@ -37,8 +38,9 @@ class JobPlan(NamedTuple):
 
     name: str
     title: str
-    plan: Callable[[Clock | None], Plan]
-    """Raises InfeasibleError or LimitError without a plan."""
+    plan: Callable[[Clock | None, Callable[[Progress], None]], Plan]
+    """Takes the clock and what is called with each state of the search. Raises InfeasibleError or LimitError without a
+    plan."""
 
 
 class WantedDocument(NamedTuple):

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from treadle.cli.output import require_apart
+from treadle.cli.limit import clock_of
+from treadle.cli.output import live_line, require_apart
+from treadle.cli.progress import ProgressLine
 from treadle.job.part import JobInputs, JobPart
 from treadle.job.train import RankResult, TrainingTask, work
 from treadle.passes import room
@@ -101,19 +103,22 @@ def plan_job(path: Path, out: Path, say: Say, clock: Clock | None = None) -> Pla
 
 
 def _plans(parts: Sequence[JobPart], given: JobInputs, say: Say, clock: Clock | None) -> tuple[PlannedPart, ...]:
-    """Every part with its plans."""
+    """Every part with its plans. A live line shows the plan at work and how far its search is."""
     wanted = [(part, part.plans(given)) for part in parts]
     left = sum(len(plans) for _, plans in wanted)
-    planned = []
-    for part, plans in wanted:
-        made: dict[str, Plan] = {}
-        for item in plans:
-            say(f"plan {item.title}")
-            made[item.name] = plan = item.plan(None if clock is None else clock.share(left))
-            left -= 1
-            say(f"  {_quality(plan)}")
-            _say_ended(say, plan, given.limit_s)
-        planned.append(PlannedPart(part, made))
+    planned, command = [], clock or clock_of(None)
+    with live_line() as show:
+        line = ProgressLine(show, lambda: command.elapsed_s)
+        for part, plans in wanted:
+            made: dict[str, Plan] = {}
+            for item in plans:
+                say(f"plan {item.title}")
+                line.begin(item.name)
+                made[item.name] = plan = item.plan(None if clock is None else clock.share(left), line)
+                left -= 1
+                say(f"  {_quality(plan)}")
+                _say_ended(say, plan, given.limit_s)
+            planned.append(PlannedPart(part, made))
     return tuple(planned)
 
 

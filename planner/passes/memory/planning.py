@@ -52,7 +52,8 @@ def plan_memory(
     """The fastest plan found for one training step within its budget, checked.
 
     `on_plan` is called with the best checked plan so far, marked as interrupted: at once with the first one, with later
-    ones so that a tenth of the time at most goes into it. Raises InputError for a problem that is not sound,
+    ones so that a tenth of the time at most goes into it. Ctrl-C and SIGTERM end the search with the best plan so far.
+    Raises InputError for a problem that is not sound,
     InfeasibleError with the least feasible budget where there is provably no plan, LimitError when the limits ended the
     search without one.
     """

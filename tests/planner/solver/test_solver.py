@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from treadle.planner.errors import CheckFailed, InputError, LimitError, MissingBackendError
 from treadle.planner.solver import Backend, Limit, Model, Progress, Status, max_flow, relative_gap, solve
 from treadle.planner.solver.interface import RawResult
-from treadle.planner.solver.interrupt import stop_on_sigint
+from treadle.planner.solver.interrupt import stop_on_signals
 from treadle.planner.solver.mathopt_log import Running, last_digit, note_log, read_improving
 from treadle.planner.solver.verdict import judge
 
@@ -313,9 +313,18 @@ def test_ctrl_c_before_any_solution_is_a_limit_error(backend: Backend) -> None:
         solve(model, backend=backend, time_limit_s=60, on_progress=press)
 
 
+def test_sigterm_stops_a_solve_and_the_pass_around_it() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with stop_on_signals() as outer, stop_on_signals() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.is_set()
+        assert outer.is_set()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_second_ctrl_c_is_a_keyboard_interrupt() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with stop_on_sigint() as stop:
+    with stop_on_signals() as stop:
         signal.raise_signal(signal.SIGINT)
         assert stop.is_set()
         with pytest.raises(KeyboardInterrupt):

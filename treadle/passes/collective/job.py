@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from treadle.job.part import (
     JobInputs,
@@ -23,6 +24,9 @@ from treadle.planner.documents.sketch import Sketch
 from treadle.planner.graph.gradients import Bucket, buckets_of
 from treadle.planner.passes.collective.job import CollectiveJob
 from treadle.planner.search.clock import Clock
+
+if TYPE_CHECKING:
+    from treadle.planner.solver import Progress
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class CollectivePart(JobPart):
         return {f"allreduce-{place}": bucket for place, bucket in enumerate(buckets_of(given.trace, self.job.buckets))}
 
 
-def _plan(bucket: Bucket, given: JobInputs, clock: Clock | None) -> Plan:
+def _plan(bucket: Bucket, given: JobInputs, clock: Clock | None, on_progress: Callable[[Progress], None]) -> Plan:
     from treadle.planner.passes.collective.limits import Limits
     from treadle.planner.passes.collective.planning import CollectiveOptions, make_request, plan_collective, references
 
@@ -72,6 +76,7 @@ def _plan(bucket: Bucket, given: JobInputs, clock: Clock | None) -> Plan:
         options=CollectiveOptions("auto", instances, limits=Limits(time_s=given.limit_s)),
         clock=clock,
         inputs=references(given.hardware, sketch, None, {"hardware": "hardware.json", "sketch": "sketch.json"}),
+        on_progress=on_progress,
     )
 
 

@@ -107,8 +107,8 @@ def command(
 ) -> None:
     """Choose what a training step keeps and what it recomputes, so that it fits a budget and loses little time.
 
-    The plan is written whenever a better one is found, so a search that is killed loses nothing. Ctrl-C ends the search
-    with the best plan so far.
+    The plan is written whenever a better one is found, so a search that is killed loses nothing. Ctrl-C and SIGTERM end
+    the search with the best plan so far.
     """
     if (trace is None) == (problem is None):
         raise UsageError("give either --trace or --problem")

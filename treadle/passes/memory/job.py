@@ -18,6 +18,7 @@ from treadle.planner.search.clock import Clock
 
 if TYPE_CHECKING:
     from treadle.planner.passes.memory.planning import Budget
+    from treadle.planner.solver import Progress
 
 NAME = "memory"
 
@@ -34,10 +35,10 @@ class MemoryPart(JobPart):
 
         options = MemoryOptions() if given.limit_s is None else MemoryOptions(time_limit_s=given.limit_s)
 
-        def plan(clock: Clock | None) -> Plan:
+        def plan(clock: Clock | None, on_progress: Callable[[Progress], None]) -> Plan:
             problem = with_budget(problem_from_trace(given.trace), self.budget)
             inputs = {"trace": InputRef(file="trace.json", digest=digest(given.trace))}
-            return plan_memory(problem, options=options, clock=clock, inputs=inputs)
+            return plan_memory(problem, options=options, clock=clock, inputs=inputs, on_progress=on_progress)
 
         return [JobPlan(NAME, f"memory under {self.spelled}", plan)]
 

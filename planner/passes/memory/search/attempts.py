@@ -32,7 +32,7 @@ from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.relaxation import lower_bound
 from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.solver import Progress, Status, solve
-from treadle.planner.solver.interrupt import stop_on_sigint
+from treadle.planner.solver.interrupt import stop_on_signals
 
 NEVER_S = 1e6
 
@@ -178,7 +178,7 @@ def _retention(
     def proved(bound_ns: int) -> Bound:
         return Bound(bound_ns, Argument("retention"), "forward order")
 
-    with stop_on_sigint() as stop:
+    with stop_on_signals() as stop:
         found = retention.solve_retention(
             problem,
             start,

@@ -1,8 +1,8 @@
-"""Attempts in parallel, each in a process of its own, until all have ended, the caller stops them, the deadline passes
-or Ctrl-C arrives.
+"""Attempts in parallel, each in a process of its own, until all have ended, the caller stops them, or the deadline
+passes. The caller does so on Ctrl-C and SIGTERM.
 
 A round holds at most one attempt that looks for plans; the other only proves. The order of the plans of one attempt
-depends only on its inputs, so equal inputs give equal plans unless the deadline or Ctrl-C ended an attempt.
+depends only on its inputs, so equal inputs give equal plans unless the deadline or a signal ended an attempt.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 stdin: one length-prefixed `AttemptRequest`; end of file means that the parent has ended, and ends this process at once.
 stdout: length-prefixed messages: `Better` plans and bounds as they are found, then the `Answer`, or a `Failure`.
-After SIGINT a running solve answers at once with what is known. Methods between solves are killed a moment later, since
-what they found has been sent already.
+After SIGINT or SIGTERM a running solve answers at once with what is known. Methods between solves are killed a moment
+later, since what they found has been sent already.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from treadle.planner.passes.memory.lower import RecomputeSchedule
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.search.attempts import Answer, Attempt, MemoryOptions, attempt
 from treadle.planner.search.bound import Bound
-from treadle.planner.solver.interrupt import stop_on_sigint
+from treadle.planner.solver.interrupt import stop_on_signals
 
 GRACE_S = 3.0
-"""Seconds that a method may run after SIGINT."""
+"""Seconds that a method may run after SIGINT or SIGTERM."""
 
 
 class AttemptRequest(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ def main() -> None:
         os._exit(1)
 
     threading.Thread(target=watch_parent, daemon=True).start()
-    with stop_on_sigint() as stop:
+    with stop_on_signals() as stop:
 
         def watch_stop() -> None:
             stop.wait()

@@ -13,9 +13,9 @@ For at most SMALL node pairs the 0-1 program follows the heuristics directly.
 
 Equal inputs give equal plans unless a limit fired: the next round follows from node counts, and from plans and bounds
 at the end of the round before. A round also ends with the first plan within the gap of the bound that was known when it
-started, and with a proof that nothing better exists. The wall-clock limit, half of what is left of it, and Ctrl-C end a
-round early, which the plan records. The limit covers all of planning: the time that checking and writing a plan took
-once is reserved for the last plan.
+started, and with a proof that nothing better exists. The wall-clock limit, half of what is left of it, Ctrl-C and
+SIGTERM end a round early, which the plan records. The limit covers all of planning: the time that checking and writing
+a plan took once is reserved for the last plan.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ from treadle.planner.passes.memory.simulate import simulated
 from treadle.planner.search.bound import Bound
 from treadle.planner.search.clock import Clock
 from treadle.planner.solver import Progress, relative_gap
-from treadle.planner.solver.interrupt import stop_on_sigint
 
 log = logging.getLogger("treadle")
 
@@ -68,7 +67,7 @@ OnProgress = Callable[[Progress], None] | None
 
 
 class Interrupted(LimitError):
-    """Ctrl-C came before there was a plan."""
+    """Ctrl-C or SIGTERM came before there was a plan."""
 
 
 class BudgetTooSmall(InfeasibleError):
@@ -109,7 +108,7 @@ def search(
 
     `on_better` is called in this process with each plan that beats all before it. Raises InfeasibleError naming the
     least feasible budget where there is provably none, LimitError when the limits ended the search before there was
-    one, Interrupted when Ctrl-C did.
+    one, Interrupted when Ctrl-C or SIGTERM did.
     """
     if options.dependency_set == "leaving" and options.method not in ("auto", "full"):
         raise InputError(
@@ -124,7 +123,8 @@ def search(
         state.offer("start", start)
     pairs = len(problem.fwd) * len(problem.bwd)
     turns = rounds(pairs, options)
-    with stop_on_sigint(clock.stop) as stop:
+    stop = clock.stop
+    with clock.listening():
         for jobs in turns:
             if state.over or state.near() or stop.is_set():
                 break

@@ -46,8 +46,8 @@ def sweep(
     """A checked point for each budget, in increasing order of bytes, equal budgets once.
 
     `on_point` is called with each as it is solved, before its neighbours improve it, and `on_plan` with the best plan
-    so far of the current budget, as in `treadle.planner.passes.memory.planning.plan_memory`. Ctrl-C ends the search;
-    larger budgets then have the best plan of smaller ones. Raises InputError as `plan_memory` does.
+    so far of the current budget, as in `treadle.planner.passes.memory.planning.plan_memory`. Ctrl-C and SIGTERM
+    end the search; larger budgets then have the best plan of smaller ones. Raises InputError as `plan_memory` does.
     """
     whole = [prepared(with_budget(problem, budget, options), options) for budget in budgets]
     tasks = sorted({task.budget_bytes: task for task in whole}.items())

@@ -161,7 +161,8 @@ def slow(tmp_path) -> list[str]:
     return [*command, "-o", str(tmp_path / "plan.json")]
 
 
-def test_ctrl_c_writes_the_best_plan_so_far_and_a_terminal_sees_progress(slow, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+def test_signals_write_the_best_plan_so_far_and_a_terminal_sees_progress(slow, tmp_path, number):
     master, terminal = pty.openpty()
     process = subprocess.Popen(slow, stdout=subprocess.PIPE, stderr=terminal, start_new_session=True)
     os.close(terminal)
@@ -169,10 +170,19 @@ def test_ctrl_c_writes_the_best_plan_so_far_and_a_terminal_sees_progress(slow, t
     deadline = time.monotonic() + 60
     while b"best " not in heard and time.monotonic() < deadline:
         heard += os.read(master, 4096)
-    process.send_signal(signal.SIGINT)
+    children: list[psutil.Process] = []
+    while not children and time.monotonic() < deadline:
+        time.sleep(0.1)
+        children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
     output, _ = process.communicate(timeout=60)
+    while b"interrupted: " not in heard and time.monotonic() < deadline:
+        heard += os.read(master, 4096)
     os.close(master)
     assert b"bound" in heard
+    assert b"interrupted: this is the best plan found so far" in heard
+    assert children
+    assert not psutil.wait_procs(children, timeout=30)[1]
     assert process.returncode == 0, output
     plan = store.load(tmp_path / "plan.json", Plan)
     assert plan.provenance.interrupted

@@ -237,8 +237,24 @@ def loss_of(outputs: Any) -> Tensor:
     """The one scalar that a step returns, or its `loss`; a step without a loss is trained on the mean squares of its
     outputs."""
     floating = differentiated(outputs)
-    single = len(floating) == 1 and floating[0].numel() == 1
-    return floating[0] if single else torch.stack([leaf.square().mean() for leaf in floating]).sum()
+    if len(floating) == 1 and floating[0].numel() == 1:
+        return floating[0]
+    loss: Tensor = _MeanSquares.apply(*floating)  # type: ignore[no-untyped-call]
+    return loss
+
+
+class _MeanSquares(torch.autograd.Function):
+    """The sum of the mean squares of tensors. Peaks are compared with the plan, which counts outputs and their
+    gradients, so this makes these gradients and nothing else of their size, which PyTorch's own operators would."""
+
+    @staticmethod
+    def forward(ctx: Any, *leaves: Tensor) -> Tensor:
+        ctx.save_for_backward(*leaves)
+        return torch.stack([torch.linalg.vector_norm(leaf).square() / max(leaf.numel(), 1) for leaf in leaves]).sum()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
+        return tuple(leaf * (2 / max(leaf.numel(), 1) * float(gradient)) for leaf in ctx.saved_tensors)
 
 
 def _backward(outputs: Any) -> None:

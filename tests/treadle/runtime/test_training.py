@@ -199,3 +199,49 @@ def test_a_step_that_needs_single_precision_has_no_double():
             return super().forward(x) @ torch.ones(4, 4)
 
     assert in_double(Single(4, 4), (torch.randn(2, 4),)) == []
+
+
+class Branches(nn.Module):
+    """Returns the results of its last `count` of six layers."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(6))
+        self.count = count
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        found = []
+        for layer in self.layers:
+            x = nn.functional.gelu(layer(x))
+            found.append(x)
+        return tuple(found[-self.count :]) if self.count > 1 else x
+
+
+def one_output():
+    return Branches(1), (torch.randn(256, 64),)
+
+
+def three_outputs():
+    return Branches(3), (torch.randn(256, 64),)
+
+
+@pytest.mark.parametrize("function", [one_output, three_outputs])
+def test_a_step_without_a_loss_keeps_the_predicted_peak(function, tmp_path):
+    trace = capture(function, "branches")
+    ops = tuple(msgspec.structs.replace(op, time_ns=1) for op in trace.ops)
+    trace = msgspec.structs.replace(trace, ops=ops, entry=f"{__name__}:{function.__name__}")
+    plan = memory_plan(trace, Fraction(8, 10), options=MemoryOptions(gap=0.1))
+    write(generate(plan, "plan.json", trace), tmp_path / "out")
+    result = run_folder(tmp_path / "out", steps=2)
+    peaks = result["peak_bytes"]
+    assert result["findings"] == []
+    assert peaks["planned"] <= peaks["predicted"] <= peaks["budget"] < peaks["eager"]
+
+
+def test_the_loss_of_a_step_without_one_is_that_of_mean_squares():
+    leaves = [torch.randn(5, 3, requires_grad=True), torch.randn(4, requires_grad=True)]
+    loss = training.loss_of(tuple(leaves))
+    expected = sum(leaf.square().mean() for leaf in leaves)
+    torch.testing.assert_close(loss, expected)
+    for found, wanted in zip(torch.autograd.grad(loss, leaves), torch.autograd.grad(expected, leaves), strict=True):
+        torch.testing.assert_close(found, wanted)

@@ -21,44 +21,46 @@ Refuse = Callable[[str, str], Any]
 """Called with the place and the kind of what cannot be taken apart; returns the tree to take in its place."""
 
 
-def take_apart(value: Any, tensors: list[Tensor], refuse: Refuse, place: str = "") -> Any:
-    """The tree of `value`; its tensors are appended to `tensors`, each time that one occurs."""
+def take_apart(value: Any, tensors: list[Tensor], refuse: Refuse, place: str = "", depth: int = 0) -> Any:
+    """The tree of `value`, inside `depth` containers; its tensors are appended to `tensors`, each time that one occurs.
 
-    def inner(part: Any, at: str, depth: int) -> Any:
-        if depth > DEPTH:
-            return refuse(at, f"more than {DEPTH} containers inside each other")
-        if isinstance(part, Tensor):
-            tensors.append(part)
-            return {"tensor": len(tensors) - 1}
-        if isinstance(part, float) and not math.isfinite(part):
-            return {"float": str(float(part))}
-        if part is None or isinstance(part, SCALARS):
-            return next((kind(part) for kind in SCALARS if isinstance(part, kind)), None)
-        if type(part) in (list, tuple):
-            items = [inner(item, f"{at}[{index}]", depth + 1) for index, item in enumerate(part)]
-            return items if type(part) is list else {"tuple": items}
-        if type(part) is not dict and not is_object(part):
-            return refuse(at, f"a value of type {type(part).__name__}")
-        fields = part if type(part) is dict else fields_of(part)
-        if not all(key is None or isinstance(key, bool | int | str) for key in fields):
-            return refuse(at, "a dict with keys other than text and numbers")
-        items_by_key = isinstance(part, dict)
-        pairs = [
-            [key, inner(item, f"{at}[{key!r}]" if items_by_key else f"{at}.{key}", depth + 1)]
-            for key, item in fields.items()
-        ]
-        if type(part) is dict:
-            return {"dict": pairs}
-        if items_by_key:  # as in Transformers' ModelOutput, whose fields that are None are no items
-            pairs = [[key, tree] for key, tree in pairs if tree is not None]
-        if not all(isinstance(key, str) for key, _ in pairs):
-            return refuse(at, f"a {type(part).__name__} with keys other than text")
-        name = class_name(type(part))
-        if not is_found(type(part)):
-            return refuse(at, f"an object of the class {name}, which is not at the top of an imported module")
-        return {"object": [name, pairs]}
+    It is no closure that calls itself: such a one holds `tensors` in a cycle, so in memory until a garbage collection.
+    """
 
-    return inner(value, place, 0)
+    def inner(part: Any, at: str) -> Any:
+        return take_apart(part, tensors, refuse, at, depth + 1)
+
+    if depth > DEPTH:
+        return refuse(place, f"more than {DEPTH} containers inside each other")
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        return {"tensor": len(tensors) - 1}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(float(value))}
+    if value is None or isinstance(value, SCALARS):
+        return next((kind(value) for kind in SCALARS if isinstance(value, kind)), None)
+    if type(value) in (list, tuple):
+        items = [inner(item, f"{place}[{index}]") for index, item in enumerate(value)]
+        return items if type(value) is list else {"tuple": items}
+    if type(value) is not dict and not is_object(value):
+        return refuse(place, f"a value of type {type(value).__name__}")
+    fields = value if type(value) is dict else fields_of(value)
+    if not all(key is None or isinstance(key, bool | int | str) for key in fields):
+        return refuse(place, "a dict with keys other than text and numbers")
+    items_by_key = isinstance(value, dict)
+    pairs = [
+        [key, inner(item, f"{place}[{key!r}]" if items_by_key else f"{place}.{key}")] for key, item in fields.items()
+    ]
+    if type(value) is dict:
+        return {"dict": pairs}
+    if items_by_key:  # as in Transformers' ModelOutput, whose fields that are None are no items
+        pairs = [[key, tree] for key, tree in pairs if tree is not None]
+    if not all(isinstance(key, str) for key, _ in pairs):
+        return refuse(place, f"a {type(value).__name__} with keys other than text")
+    name = class_name(type(value))
+    if not is_found(type(value)):
+        return refuse(place, f"an object of the class {name}, which is not at the top of an imported module")
+    return {"object": [name, pairs]}
 
 
 def put_together(tree: Any, tensors: Sequence[Any]) -> Any:

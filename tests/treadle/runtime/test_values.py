@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 from typing import Any
@@ -104,3 +106,15 @@ def test_without_a_loss_it_starts_from_all_outputs() -> None:
     assert len(differentiated({"loss": loss, "logits": logits})) == 2
     assert [*map(id, differentiated({"loss": torch.ones(()), "logits": logits}))] == [id(logits)]
     assert loss_in((loss, logits)) is None
+
+
+def test_tensors_are_let_go_of_without_a_garbage_collection() -> None:
+    value = {"x": [torch.zeros(3)]}
+    kept = weakref.ref(value["x"][0])
+    gc.disable()
+    try:
+        take_apart(value, [], lambda place, kind: None)
+        del value
+        assert kept() is None
+    finally:
+        gc.enable()

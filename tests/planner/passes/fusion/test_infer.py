@@ -299,7 +299,7 @@ def test_send_moves_to_the_next_group_and_scalars_are_everywhere():
 
 def test_usage_errors_are_no_type_refusals():
     for op, operands, attributes, message in [
-        ("Conv3d", [t(R)], {}, "found operation 'Conv3d', expected one of"),
+        ("Conv3d", [t(R)], {}, "found operation 'Conv3d', did you mean 'Conv2d'?"),
         ("Add", [t(R)], {}, "Add: found 1 operands, expected 2"),
         ("AllReduce", [t(L)], {}, "AllReduce: found no op, expected one"),
         ("AllReduce", [t(L)], {"op": "+", "dim": 0}, "AllReduce: found attribute 'dim', expected op"),

@@ -28,7 +28,7 @@ from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Switch
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import InputError, LimitError
-from treadle.planner.passes.collective import milp
+from treadle.planner.passes.collective import limits, milp
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import instances_for, protocol_for
 from treadle.planner.passes.collective.limits import Limits
@@ -158,17 +158,22 @@ def test_no_time_at_all_is_a_limit_error():
         collective_plan("allgather", *shipped("dgx2", 2, "dgx2-sk-1"), limits=Limits(routing=1e-6))
 
 
-def test_interrupt_keeps_the_best_plan_so_far():
+def test_interrupt_keeps_the_best_plan_so_far(monkeypatch):
     """Ctrl-C while routing improves on its incumbent: the ordering of that is a plan, marked interrupted."""
     assert threading.current_thread() is threading.main_thread()
-    pressed = []
+    real, pressed = limits.solve, []
 
-    def press(progress) -> None:
-        if progress.method == "routing" and progress.gap and not pressed:
-            pressed.append(progress)
-            signal.raise_signal(signal.SIGINT)
+    def solve(model, *, on_progress, **options):
+        def press(progress) -> None:
+            on_progress(progress)
+            if model.name == "routing" and progress.gap and not pressed:
+                pressed.append(progress)
+                signal.raise_signal(signal.SIGINT)
 
-    plan = collective_plan("allgather", switch(8), switch_sketch(8, "uc-min"), size_bytes=MB, on_progress=press)
+        return real(model, on_progress=press, **options)
+
+    monkeypatch.setattr(limits, "solve", solve)
+    plan = collective_plan("allgather", switch(8), switch_sketch(8, "uc-min"), size_bytes=MB)
     assert pressed
     assert plan.provenance.interrupted
     assert check(plan.decisions) == []

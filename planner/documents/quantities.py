@@ -31,6 +31,7 @@ _DIGITS = r"[0-9]{1,40}"  # longer ones are no quantity, and Python refuses to r
 _SIZE = re.compile(rf"\s*({_DIGITS}(?:\.{_DIGITS})?)\s*([kmgtp]?)(i?b)?\s*", re.IGNORECASE)
 _PART = rf"(?:{_DIGITS}(?:\.[0-9]{{0,40}})?|\.{_DIGITS})(?:e[+-]?[0-9]{{1,2}})?|{_DIGITS}/{_DIGITS}"
 _SHARE = re.compile(rf"\s*({_PART})\s*x\s*", re.IGNORECASE)
+_NEGATIVE = re.compile(r"\s*-\s*\.?[0-9]")
 _RANGE = re.compile(r"([^:]*?)(?:\.\.|:)([^:]*)(?::(.*))?", re.DOTALL)
 
 
@@ -51,7 +52,7 @@ def _whole(text: str, expected: str, unit: str, least: int, most: int | None, wh
     match = _SIZE.fullmatch(text)
     power = 0 if match is None else _PREFIXES.index(match[2].lower())
     if match is None or (power == 0 and "." in match[1]):
-        raise InputError(f"found {text!r}, expected {expected}", where=where)
+        raise InputError(f"{_found(text)}, expected {expected}", where=where)
     decimal = (match[3] or "").lower() == "b"
     count = int(Fraction(match[1]) * (1000 if decimal else 1024) ** power)
     if count < least:
@@ -59,6 +60,10 @@ def _whole(text: str, expected: str, unit: str, least: int, most: int | None, wh
     if most is not None and count > most:
         raise InputError(f"found {text!r}, expected at most {most:,}", where=where)
     return count
+
+
+def _found(text: str) -> str:
+    return f"found {text!r}" + (", which is negative" if _NEGATIVE.match(text) else "")
 
 
 def parse_quantity(text: str, *, share_of: str, where: str) -> Quantity:
@@ -73,7 +78,7 @@ def parse_quantity(text: str, *, share_of: str, where: str) -> Quantity:
             quantity = parse_bytes(text, where=where)
     except (InputError, ZeroDivisionError):
         expected = f"a size such as 8GiB, or a share of {share_of} such as 0.5x"
-        raise InputError(f"found {text!r}, expected {expected}", where=where) from None
+        raise InputError(f"{_found(text)}, expected {expected}", where=where) from None
     if not 0 < quantity <= MOST:
         raise InputError(f"found {text!r}, expected more than nothing and at most 2^62", where=where)
     return quantity

@@ -43,6 +43,15 @@ def from_bytes(data: bytes, where: str) -> Trace:
     return imported("chakra", costs, ops, where, observed.tensors.values())
 
 
+def begins(data: bytes) -> bool:
+    """Whether the bytes begin with a whole message, as a Chakra file does with its metadata."""
+    try:
+        next(_messages(data, ""), None)
+    except InputError:
+        return False
+    return True
+
+
 def _messages(data: bytes, where: str) -> Iterator[Any]:
     """The metadata, then the nodes."""
     place = 0

@@ -11,6 +11,10 @@ from treadle.capture.reading import decode_json, read_bytes
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
 
+EXPECTED = (
+    "expected an ExecutionTrace (schema, nodes), a Kineto or Chrome trace (traceEvents), Chakra or a memory snapshot"
+)
+
 
 def import_trace(path: Path | str, step: int | None = None) -> Trace:
     """The trace in a file of PyTorch's ExecutionTrace, Kineto or Chrome JSON, Chakra protobuf, or a pickled memory
@@ -27,9 +31,11 @@ def _import(data: bytes, where: str, step: int | None) -> Trace:
 
         return memory_snapshot.from_bytes(data, where)
     if data.lstrip()[:1] not in (b"{", b"["):
-        from treadle.capture.chakra import from_bytes
+        from treadle.capture import chakra
 
-        return from_bytes(data, where)
+        if not chakra.begins(data):
+            raise InputError(f"found neither JSON, protobuf nor a pickle, {EXPECTED}", where=where)
+        return chakra.from_bytes(data, where)
     from treadle.capture import execution_trace, kineto
 
     if data.lstrip()[:1] == b"[":
@@ -40,11 +46,7 @@ def _import(data: bytes, where: str, step: int | None) -> Trace:
     if "nodes" in keys and "schema" in keys:
         return execution_trace.from_json(data, where)
     found: Any = "a treadle document" if "kind" in keys else f"JSON with {', '.join(sorted(keys)[:6]) or 'no keys'}"
-    raise InputError(
-        f"found {found}, expected an ExecutionTrace (schema, nodes), a Kineto or Chrome trace (traceEvents), Chakra or "
-        "a memory snapshot",
-        where=where,
-    )
+    raise InputError(f"found {found}, {EXPECTED}", where=where)
 
 
 def _is_pickle(data: bytes) -> bool:

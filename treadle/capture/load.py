@@ -131,16 +131,16 @@ def build_step(function: Callable[[], Any], where: str) -> ModelStep:
     expected = "expected (model, inputs) or (model, inputs, loss)"
     if not isinstance(returned, tuple) or len(returned) not in (2, 3):
         size = f" of {len(returned)}" if isinstance(returned, tuple) else ""
-        raise InputError(f"it returned a {_kind(returned)}{size}, {expected}", where=where)
+        raise InputError(f"it returned {_kind(returned)}{size}, {expected}", where=where)
     model, inputs, loss = returned if len(returned) == 3 else (*returned, None)
     if not isinstance(model, nn.Module):
-        fault = f"the first value it returned is a {_kind(model)}, expected a torch.nn.Module"
+        fault = f"the first value it returned is {_kind(model)}, expected a torch.nn.Module"
     elif not isinstance(inputs, tuple | list | dict):
-        fault = f"the inputs it returned are a {_kind(inputs)}, expected a tuple of tensors, or a dict by keyword"
+        fault = f"the inputs it returned are {_kind(inputs)}, expected a tuple of tensors, or a dict by keyword"
     elif isinstance(inputs, dict) and not all(isinstance(key, str) for key in inputs):
         fault = "the inputs it returned are a dict with keys other than text, expected keywords"
     elif loss is not None and not callable(loss):
-        fault = f"the loss it returned is a {_kind(loss)}, expected a callable or None"
+        fault = f"the loss it returned is {_kind(loss)}, expected a callable or None"
     else:
         require_unwrapped(model, where)
         by_name = isinstance(inputs, dict)
@@ -222,10 +222,11 @@ def require_torch() -> None:
 
 
 def _kind(value: object) -> str:
-    """The type of a value as the user wrote it: capture runs their function on tensors of a type of its own."""
+    """The type of a value as the user wrote it, with an article: capture runs functions on tensors of its own type."""
     from torch import Tensor
 
-    return "tensor" if isinstance(value, Tensor) else type(value).__name__
+    name = "tensor" if isinstance(value, Tensor) else type(value).__name__
+    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
 
 
 def _describe(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.main import get_command
 
 from treadle.cli.verbosity import with_verbosity
@@ -22,7 +22,7 @@ class UsageError(typer.BadParameter):
 
 
 class CommandGroup(TyperGroup):
-    """Prints its help where no command follows, and names the command that was probably meant."""
+    """Prints its help where no command or `help` follows, and names the command that was probably meant."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """All are flags; typer imports pydantic, which takes long, for those whose default is None."""
@@ -35,6 +35,8 @@ class CommandGroup(TyperGroup):
         if not args and not ctx.resilient_parsing:
             typer.echo(ctx.get_help(), err=True)
             raise typer.Exit(2)
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
@@ -42,6 +44,26 @@ class CommandGroup(TyperGroup):
         if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise UsageError(f"no such command {args[0]!r}; {meant(args[0], known)}", ctx)
         return super().resolve_command(ctx, args)
+
+
+class PlainArgument(TyperArgument):
+    """An argument whose help names it as its metavar does, `FILE...` where several may follow, not `<list[str]>`."""
+
+    def _rich_display_name(self) -> str:
+        return self.display_name_raw + ("" if self.nargs == 1 else "...")
+
+    def display_type_rich(self, ctx: Any) -> str | None:
+        return super().display_type_rich(ctx) if self.type_descriptor.is_choice else None
+
+
+def _with_plain_arguments(command: Any) -> Any:
+    """`command` and its subcommands; typer chooses the class of arguments itself."""
+    for each in command.params:
+        if isinstance(each, TyperArgument):
+            each.__class__ = PlainArgument
+    for inner in getattr(command, "commands", {}).values():
+        _with_plain_arguments(inner)
+    return command
 
 
 class LazyGroup(CommandGroup):
@@ -66,7 +88,7 @@ class LazyGroup(CommandGroup):
         if not isinstance(command, typer.Typer):
             function, command = command, new_app()
             command.command()(function)
-        return with_verbosity(get_command(command))
+        return with_verbosity(_with_plain_arguments(get_command(command)))
 
 
 def new_app(cls: type[CommandGroup] = CommandGroup, **more: Any) -> typer.Typer:

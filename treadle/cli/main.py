@@ -24,7 +24,7 @@ from treadle.planner.version import __version__
 SUBCOMMANDS = {
     "trace": ("treadle.cli.trace", "Capture, import or show the trace of a model's step."),
     "profile": ("treadle.cli.profile", "List, show, measure or import hardware profiles."),
-    "sketch": ("treadle.cli.sketch", "Propose, show or list communication sketches."),
+    "sketch": ("treadle.cli.sketch", "List, propose or show communication sketches."),
     "plan": ("treadle.cli.plan", "Plan what one pass decides, or a whole job."),
     "generate": ("treadle.cli.generate", "Write PyTorch, MSCCL XML, MSCCL++, CUDA or NCCL tuner files."),
     "run": ("treadle.cli.run", "Execute a folder of artefacts."),

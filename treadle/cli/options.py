@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -145,6 +146,23 @@ def _writable(where: str, endings: tuple[str, ...]) -> Callable[[str], str]:
             *first, last = endings
             expected = " or ".join([", ".join(first), last] if first else [last])
             raise InputError(f"found {text!r}, expected a file that ends in {expected}", where=where)
+        _require_room(path, where)
         return text
 
     return check
+
+
+def _require_room(path: Path, where: str) -> None:
+    """Raises InputError where no file can be made next to `path`, or in it where it is a folder."""
+    from tempfile import TemporaryFile
+
+    if path.exists() and not (path.is_file() or path.is_dir()):  # a device or pipe, which is written to
+        return
+    folder = path if path.is_dir() else Path(os.path.realpath(path)).parent
+    if not folder.is_dir():  # a link to a place whose folder is made
+        return
+    try:
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"no file can be made in the folder {str(folder)!r}: {reason}", where=where) from error

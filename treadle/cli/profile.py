@@ -156,7 +156,7 @@ def import_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Turn a topology of another tool into a profile.
+    """Import a topology of another tool as a profile.
 
     FILE is NCCL or RCCL topology XML, lstopo XML, the text of `nvidia-smi topo -m`, TACCL topology JSON, or topograph
     YAML. The output of nccl-tests (its table, or the file of -J) fits the links of the profile of --costs-from.

@@ -67,8 +67,6 @@ def command(
         _plan(file, perfetto, memory_snapshot, as_json)
     elif memory_snapshot is not None:
         raise InputError("found MSCCL XML with --memory-snapshot, expected a memory or swap plan", where=file)
-    elif hardware is None or size is None:
-        raise InputError("found MSCCL XML, expected --hardware and --size with it", where=file)
     else:
         _xml(file, text, hardware, nodes, size, perfetto, as_json)
 
@@ -108,7 +106,13 @@ MOST_SHOWN = 4
 
 
 def _xml(
-    file: str, text: str, hardware: str, nodes: int | None, size: int, perfetto: str | None, as_json: bool
+    file: str,
+    text: str,
+    hardware: str | None,
+    nodes: int | None,
+    size: int | None,
+    perfetto: str | None,
+    as_json: bool,
 ) -> None:
     from treadle.codegen.collective import check as check_program
     from treadle.codegen.collective.msccl import xml as msccl_xml
@@ -117,9 +121,11 @@ def _xml(
     from treadle.planner.errors import CheckFailed, InputError
     from treadle.probe.resolve import load_hardware
 
+    program = msccl_xml.parse(text, file)
+    if hardware is None or size is None:
+        raise InputError("found MSCCL XML, expected --hardware and --size with it", where=file)
     if size > 2**50:
         raise InputError(f"found {size} bytes, expected at most 1 PiB", where="--size")
-    program = msccl_xml.parse(text, file)
     findings = check_program.check(program)
     if findings:
         raise CheckFailed(f"{file}: rejected: {many(len(findings), 'finding')}", tuple(findings))

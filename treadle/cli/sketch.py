@@ -34,7 +34,7 @@ MEANING = "wide: may cross nodes; thin: sends through that device"
 
 
 command = new_app(
-    help="""Propose, show or list communication sketches.
+    help="""List, propose or show communication sketches.
 
 Wherever a sketch is asked for: a shipped name, a file, or a sketch file of TACCL as it is.
 """
@@ -107,7 +107,7 @@ def show(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what the sketch NAME (a shipped name or a file) means on a machine."""
+    """Show what a sketch means on a machine."""
     from treadle.planner.machine.nodes import one_node
     from treadle.planner.passes.collective.problem import MAX_CHOICES, build_problem
 

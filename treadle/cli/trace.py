@@ -56,7 +56,7 @@ def capture(
     output: Annotated[str, document_option("Write the trace to this file.")],
     as_json: Json = False,
 ) -> None:
-    """Trace one step of a PyTorch model without running it.
+    """Capture one step of a PyTorch model without running it.
 
     FUNCTION takes no arguments and returns (model, inputs) or (model, inputs, loss); the step computes
     loss(model, *inputs), or model(*inputs). Inputs in a dict are keywords: model(**inputs). MODULE is looked up in the

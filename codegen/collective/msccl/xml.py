@@ -192,7 +192,7 @@ def document(text: str, where: str) -> etree._Element:
     try:
         return etree.fromstring(text.strip().encode(), parser)
     except etree.XMLSyntaxError as error:
-        message = " ".join(str(error).split())
+        message = " ".join(str(error.msg).split())
         raise InputError(f"found broken XML ({message}), expected a whole document", where=where) from error
 
 

@@ -12,12 +12,18 @@ from __future__ import annotations
 
 import re
 
+_LONE = re.compile("[\ud800-\udfff]")
 _LONG = re.compile(r"""(?<!\w)(['"])((?:(?!\1).){121,})\1(?!\w)|\S{401,}""", re.DOTALL)
 
 
 def brief(message: str) -> str:
     """`message` with the middle of over-long quoted values and words left out: one line stays one line."""
     return _LONG.sub(lambda match: f"{match[0][:60]}...{match[0][-20:]}", message)
+
+
+def spelled(text: str) -> str:
+    """`text` as valid Unicode: bytes of a file name that are not UTF-8 become `\\xff`."""
+    return _LONE.sub(lambda each: ascii(each[0])[1:-1].replace("udc", "x"), text)
 
 
 class TreadleError(Exception):

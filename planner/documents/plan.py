@@ -9,6 +9,7 @@ from msgspec import Struct, convert
 
 from treadle.planner.documents.explain import misfit
 from treadle.planner.documents.scalars import Amount, Count, Decisions, Digest, Document, Name, Positive, Record
+from treadle.planner.errors import InputError, spelled
 
 VERSION = 1
 
@@ -33,6 +34,12 @@ class InputRef(Record, frozen=True, kw_only=True):
 
     file: Name
     digest: Digest
+
+    def __post_init__(self) -> None:
+        if spelled(self.file) != self.file:
+            raise InputError(
+                "found a file name that is not UTF-8, which no plan can record; rename it", where=self.file
+            )
 
 
 class Prediction(Record, frozen=True, kw_only=True):

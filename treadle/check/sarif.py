@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from urllib.parse import quote
 from treadle.check.file import Report
 from treadle.codegen.collective.msccl.rules import FATAL, RULES
 from treadle.planner.documents import artefact
-from treadle.planner.errors import InputError
+from treadle.planner.errors import InputError, spelled
 from treadle.planner.version import __version__
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -84,6 +85,7 @@ def _member(path: str, finding: str) -> tuple[str, str]:
 def _result(rule: str, level: str, message: str, path: str, line: int) -> dict[str, Any]:
     location: dict[str, Any] = {"artifactLocation": _uri(path)}
     location["region"] = {"startLine": max(line, 1), "startColumn": _column(path, line)}
+    message = spelled(message)
     key = hashlib.sha256("\0".join((rule, _uri(path)["uri"], LINE.sub("line", message))).encode()).hexdigest()
     return {
         "ruleId": rule,
@@ -98,7 +100,7 @@ def _uri(path: str) -> dict[str, str]:
     """Relative to the working directory, which is the root of the sources; files elsewhere by their whole path."""
     full, here = Path(path).resolve(), Path.cwd()
     if full.is_relative_to(here):
-        return {"uri": quote(full.relative_to(here).as_posix()), "uriBaseId": "%SRCROOT%"}
+        return {"uri": quote(os.fsencode(full.relative_to(here))), "uriBaseId": "%SRCROOT%"}
     return {"uri": full.as_uri()}
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import typer
 
+from treadle.planner.errors import spelled
+
 KINDS = {
     1: "check-failed",
     2: "bad-input",
@@ -41,8 +43,22 @@ def print_json(schema: str, value: Mapping[str, Any], version: int = 1) -> None:
 
     A key that goes or changes its meaning needs the next version; a new key does not.
     """
-    typer.echo(json.dumps({"schema": f"treadle.{schema}/{version}", **value}, sort_keys=True, indent=1))
+    document = _valid({"schema": f"treadle.{schema}/{version}", **value})
+    typer.echo(json.dumps(document, sort_keys=True, indent=1))
     _awaited.set(False)
+
+
+def _valid(value: Any) -> Any:
+    """`value` with texts that every JSON reader takes: half a surrogate pair, which Python writes, is none."""
+    match value:
+        case str():
+            return spelled(value)
+        case Mapping():
+            return {_valid(key): _valid(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_valid(each) for each in value]
+        case _:
+            return value
 
 
 def print_error(message: str, code: int, error: BaseException) -> None:

@@ -18,7 +18,7 @@ from treadle.cli.json_output import print_json
 from treadle.cli.verbosity import is_quiet
 from treadle.planner.documents.files import read_text
 from treadle.planner.documents.scalars import many
-from treadle.planner.errors import CheckFailed, InputError
+from treadle.planner.errors import CheckFailed, InputError, spelled
 
 ERROR = "error"
 ERASE = "\r\x1b[2K"
@@ -65,7 +65,7 @@ def is_terminal(stream: TextIO) -> bool:
 
 def printable(text: str) -> str:
     """`text` with control characters spelled out, so that it stays one line and changes no terminal."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in spelled(text))
 
 
 def listed(names: list[str]) -> str:

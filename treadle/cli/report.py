@@ -9,7 +9,7 @@ import typer
 
 from treadle.cli.json_output import print_json
 from treadle.cli.options import Json, Nodes, hardware_option, written
-from treadle.cli.output import note, require_apart
+from treadle.cli.output import note, printable, require_apart
 from treadle.planner.documents.scalars import many
 
 
@@ -115,4 +115,4 @@ MOST_NAMED = 3
 
 
 def _short(name: str) -> str:
-    return name.removesuffix(".json").removesuffix(".plan")
+    return printable(name.removesuffix(".json").removesuffix(".plan"))

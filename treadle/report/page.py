@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
 
+from treadle.planner.errors import spelled
 from treadle.planner.resources import folder
 from treadle.report.inline import inlined
 
@@ -75,6 +78,11 @@ class Page:
     sections: tuple[Section, ...] = ()
     timeline: str | None = None
 
+    @property
+    def timeline_url(self) -> str:
+        """The link to `timeline`, for names that are not UTF-8 too."""
+        return quote(os.fsencode(self.timeline or ""))
+
 
 class _Shown(NamedTuple):
     """A picture as the page shows it: its place, or the place of an equal one above and its section."""
@@ -109,6 +117,7 @@ def template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["spelled"] = spelled
     return environment.get_template(name)
 
 

@@ -32,10 +32,10 @@ def main() -> None:
     settings = FitSettings(**json.loads(text))
     entry = PlanEntry(Path(folder))
     with entry.locked():
-        before = store.load(entry.folder / PLAN, Plan)
+        before = store.load(Path(folder) / PLAN, Plan)
         if settled(before, settings):
             return
-        plan = searched(store.load(entry.folder / TRACE, Trace), settings, settings.time_limit_s)
+        plan = searched(store.load(Path(folder) / TRACE, Trace), settings, settings.time_limit_s)
         if plan.prediction.time_us <= before.prediction.time_us:
             entry.save_plan(plan)
 

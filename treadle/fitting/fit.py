@@ -66,7 +66,8 @@ def _first(programs: HeldPrograms, call: ModelCall) -> str:
     budget = found.plan.decisions.problem.budget_bytes
     programs.settings = replace(programs.settings, budget=budget)
     programs.known[form] = found
-    return f"{line_of(found.plan)}; {_verified(programs, call, found)}; plan in {found.entry.folder}"
+    kept = f"plan in {found.entry.folder}" if found.entry.folder else "the plan is not kept"
+    return f"{line_of(found.plan)}; {_verified(programs, call, found)}; {kept}"
 
 
 def _verified(programs: HeldPrograms, call: ModelCall, found: PlannedForm) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -28,15 +29,16 @@ def plannable(captured: Trace) -> Trace:
     return replace(trace, ops=tuple(map(_on_any_device, trace.ops)))
 
 
-def measured(trace: Trace, device: torch.device, *, in_step: bool) -> Trace:
+def measured(trace: Trace, device: torch.device, *, in_step: bool, report: Callable[[str], None]) -> Trace:
     """`trace` with costs of this machine, those that were measured before from the cache.
 
-    With `in_step` calls are timed in the order of the step as well, which takes its memory and up to a minute. Raises
-    InputError where a call of the step cannot run here.
+    With `in_step` calls are timed in the order of the step as well, which takes its memory and up to a minute.
+    `report` is called with a line where the cache cannot be used. Raises InputError where a call of the step cannot
+    run here.
     """
     place: AbstractContextManager[Any] = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices), place, kept(device.type) as known:
+    with torch.random.fork_rng(devices=devices), place, kept(device.type, report=report) as known:
         if in_step:
             timed = with_measured_in_step(trace, device=device.type, known=known)
         else:

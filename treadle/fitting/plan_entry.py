@@ -21,7 +21,7 @@ from treadle.planner.documents import store
 from treadle.planner.documents.files import write_text
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Costs, Op, Trace
-from treadle.planner.errors import TreadleError
+from treadle.planner.errors import InputError, TreadleError
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.runtime.sources import plan_and_trace
 
@@ -32,32 +32,38 @@ TRACE, PLAN, VERIFIED = "step.trace.json", "memory.plan.json", "verified.txt"
 
 @dataclass(frozen=True)
 class PlanEntry:
-    """The folder of one plan."""
+    """The folder of one plan; None where nothing can be written."""
 
-    folder: Path
+    folder: Path | None
+
+    def require_files(self) -> None:
+        """Raises InputError where a folder or device has the name of one of the files."""
+        for name in (TRACE, PLAN, VERIFIED):
+            path = self._path(name)
+            if path is not None and path.exists() and not path.is_file():
+                raise InputError("found no file in a place of the cache, delete what is there", where=str(path))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Only one process is inside for one entry, where the file system has locks."""
-        number = os.open(self.folder, os.O_RDONLY)
+        number = None
         try:
             with suppress(OSError):
-                try:
-                    fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    log.info("waiting for the plan of the same step that another process makes")
-                    fcntl.flock(number, fcntl.LOCK_EX)
+                if self.folder is not None:
+                    number = os.open(self.folder, os.O_RDONLY)
+                    _lock(number)
             yield
         finally:
-            os.close(number)
+            if number is not None:
+                os.close(number)
 
     def load(self, captured: Trace) -> tuple[Plan[MemoryDecisions], Trace] | None:
         """The checked plan and the trace with costs, if they are there and belong to `captured`."""
-        path = self.folder / PLAN
-        if not path.exists():
+        path = self._path(PLAN)
+        if path is None or not path.exists():
             return None
         try:
-            require_private(self.folder)
+            require_private(path.parent)
             plan, trace = plan_and_trace(path, None, "treadle.fit", MemoryDecisions)
         except (TreadleError, OSError) as error:
             log.warning("the kept plan is not used and replaced: %s", error)
@@ -66,29 +72,51 @@ class PlanEntry:
             log.warning("the kept plan in %s is that of another step and replaced", self.folder)
             return None
         with suppress(OSError):
-            os.utime(self.folder)
+            os.utime(path.parent)
         return plan, trace
 
-    def save_trace(self, trace: Trace) -> None:
-        """Write the trace with costs. A plan that was there before is not its plan."""
-        (self.folder / PLAN).unlink(missing_ok=True)
-        store.save(trace, self.folder / TRACE)
+    def save(self, plan: Plan[MemoryDecisions], trace: Trace) -> None:
+        """Write the trace with costs, then its plan, each whole or not at all; between them there is no plan. Raises
+        InputError or OSError where that fails."""
+        if self.folder is not None:
+            (self.folder / PLAN).unlink(missing_ok=True)
+            store.save(trace, self.folder / TRACE)
+            self.save_plan(plan)
 
     def save_plan(self, plan: Plan[MemoryDecisions]) -> None:
-        """Write the plan of the trace that is there, whole or not at all."""
-        store.save(plan, self.folder / PLAN)
+        """Write another plan of the trace that is there, whole or not at all."""
+        if self.folder is not None:
+            store.save(plan, self.folder / PLAN)
 
     @property
     def verified(self) -> bool:
         """Whether a step under this plan was compared with plain PyTorch."""
-        with suppress(OSError, ValueError):
-            return (self.folder / VERIFIED).read_text() == store.digest(store.load(self.folder / PLAN, Plan))
+        path = self._path(VERIFIED)
+        with suppress(TreadleError, OSError, ValueError):
+            return path is not None and path.read_text() == self._digest()
         return False
 
     def set_verified(self) -> None:
         """Record that it was."""
+        path = self._path(VERIFIED)
         with suppress(TreadleError, OSError):
-            write_text(self.folder / VERIFIED, store.digest(store.load(self.folder / PLAN, Plan)))
+            if path is not None:
+                write_text(path, self._digest())
+
+    def _digest(self) -> str:
+        path = self._path(PLAN)
+        return "" if path is None else store.digest(store.load(path, Plan))
+
+    def _path(self, name: str) -> Path | None:
+        return None if self.folder is None else self.folder / name
+
+
+def _lock(number: int) -> None:
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        log.info("waiting for the plan of the same step that another process makes")
+        fcntl.flock(number, fcntl.LOCK_EX)
 
 
 def without_costs(trace: Trace) -> Trace:

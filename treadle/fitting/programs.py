@@ -115,12 +115,12 @@ class HeldPrograms:
                     device.type,
                     min(seconds, settings.time_limit_s),
                 )
-                wanted = measured(wanted, device, in_step=in_step)
-                entry.save_trace(wanted)
+                wanted = measured(wanted, device, in_step=in_step, report=self.cache.report)
                 kept = searched(wanted, settings, seconds), wanted
-                entry.save_plan(kept[0])
+                entry = self.cache.saved(entry, *kept)
         plan, wanted = kept
-        return PlannedForm(entry, plan, wanted, self._module(plan, wanted), settled(plan, settings))
+        searchable = entry.folder is not None and not settled(plan, settings)
+        return PlannedForm(entry, plan, wanted, self._module(plan, wanted), settled=not searchable)
 
     def _module(self, plan: Plan[MemoryDecisions], trace: Trace) -> PlannedModule:
         return PlannedModule(self.model, load_step(generate(plan, trace)[FILE_NAME], trace.name))

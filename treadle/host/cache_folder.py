@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 from treadle.planner.errors import InputError
 
 
 def cache_folder(name: str) -> Path:
-    """`treadle/NAME` below XDG_CACHE_HOME (~/.cache). It may be deleted at any time."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "treadle" / name
+    """`treadle/NAME` below XDG_CACHE_HOME (~/.cache), for a user without a home among the temporary files. It may be
+    deleted at any time."""
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not base.is_absolute():
+        base = Path("~/.cache").expanduser() if _has_home() else Path(tempfile.gettempdir(), f"cache-{os.geteuid()}")
+    return base / "treadle" / name
+
+
+def _has_home() -> bool:
+    return os.path.isabs(os.path.expanduser("~"))
 
 
 def make_private(folder: Path) -> None:

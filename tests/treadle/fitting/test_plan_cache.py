@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
+import resource
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from torch import nn
 
 import treadle
-from tests.treadle.fitting.models import Deep, batch_of, loss_of
+from tests.treadle.fitting.models import BATCH, Deep, batch_of, loss_of
+from treadle.capture.costs.cache import file_of
 from treadle.fitting import plan_cache, programs
 from treadle.fitting.fitted import FittedModule
 from treadle.fitting.plan_entry import PLAN, TRACE
@@ -92,14 +98,96 @@ def test_an_entry_that_cannot_be_used_is_made_again(cache: Path, damage: str, ca
     store.load(entry / PLAN, Plan)
 
 
-def test_a_folder_that_cannot_be_used_is_reported(
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name.startswith("treadle")]
+
+
+@contextmanager
+def no_file_grows() -> Iterator[None]:
+    """Every write to a file fails, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("place", ["treadle/plans", "treadle"])
+def test_a_folder_that_cannot_be_used_is_reported_once(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = tmp_path / "base"
+    (base / place).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (base / place).write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(base))
+    with caplog.at_level(logging.WARNING, "treadle"):
+        fitted = fit()
+        fitted(*batch_of()).backward()
+        fitted.zero_grad()
+        fitted(*batch_of(BATCH * 5 // 4)).backward()
+    (line,) = warnings(caplog)
+    assert "plans are not kept: " in line
+    assert str(base) in line
+    folder = fitted.summary.rpartition("plan in ")[2]
+    assert Path(folder).is_dir()
+    del fitted
+    gc.collect()
+    assert not Path(folder).parent.exists()
+
+
+def test_a_full_disk_is_reported_once(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "treadle"), no_file_grows():
+        fitted = fit(budget="0.65x")
+        fitted(*batch_of()).backward()
+        fitted.zero_grad()
+        fitted(*batch_of(BATCH * 3 // 2)).backward()
+    (line,) = warnings(caplog)
+    assert "are not kept" in line
+    assert "File too large" in line
+    assert fitted.summary.endswith("the plan is not kept")
+    assert all(found.settled for found in fitted.programs.known.values())
+    assert not [file for entry in entries(cache) for file in entry.iterdir() if file.name.startswith(".")]
+
+
+@pytest.mark.parametrize("name", [PLAN, TRACE, "verified.txt", ""])
+def test_a_folder_or_file_in_place_of_the_other_is_reported_once(
+    cache: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fit()
+    (entry,) = entries(cache)
+    if name:
+        (entry / name).unlink()
+        (entry / name).mkdir()
+    else:
+        shutil.rmtree(entry)
+        entry.write_text("")
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "treadle"):
+        fit()(*batch_of()).backward()
+    (line,) = warnings(caplog)
+    assert str(entry / name) in line
+
+
+def test_a_folder_in_place_of_the_measured_costs_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with caplog.at_level(logging.WARNING, "treadle.fit"):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "treadle" / "costs").unlink()
+    file_of("cpu").mkdir(mode=0o700, parents=True)
+    with caplog.at_level(logging.WARNING, "treadle"):
         fit()(*batch_of()).backward()
-    assert "plans are not kept" in caplog.text
+    (line,) = warnings(caplog)
+    assert "found a folder, expected a file" in line
+
+
+def test_a_cache_that_is_only_read_serves_its_plans(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fit()
+    with caplog.at_level(logging.WARNING, "treadle"), no_file_grows():
+        assert "verified when it was made" in fit().summary
+    assert not warnings(caplog)
 
 
 def test_the_oldest_entries_are_deleted_first(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,15 +32,17 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @contextmanager
-def kept(device: str, *, fresh: bool = False) -> Iterator[dict[str, Measured]]:
+def kept(
+    device: str, *, fresh: bool = False, report: Callable[[str], None] = log.warning
+) -> Iterator[dict[str, Measured]]:
     """Yield what was measured on `device` before, by signature; what the block adds is kept, also when it fails.
 
     With `fresh` the block starts with nothing and what it measures replaces what was kept. A damaged file counts as
-    empty, as does one that another user can change, and a folder that cannot be written keeps nothing; a log line says
-    so.
+    empty, as does one that another user can change, and a folder that cannot be written keeps nothing; `report` is
+    called with a line that says so.
     """
     path = file_of(device)
-    before = {} if fresh else _read(path, device)
+    before = {} if fresh else _read(path, device, report)
     known = dict(before)
     log.info("%d measured costs are in %s", len(known), path)
     try:
@@ -54,7 +56,7 @@ def kept(device: str, *, fresh: bool = False) -> Iterator[dict[str, Measured]]:
                 make_private(path.parent)
                 write_text(path, text.decode() + "\n")
             except (InputError, OSError) as error:
-                log.warning("measured costs are not kept: %s; set XDG_CACHE_HOME to a folder to write to", error)
+                report(f"measured costs are not kept: {error}; set XDG_CACHE_HOME to a folder to write to")
 
 
 def file_of(device: str) -> Path:
@@ -77,13 +79,13 @@ def _kernels() -> str:
     return digest.hexdigest()[:16]
 
 
-def _read(path: Path, device: str, report: Callable[..., None] = log.warning) -> dict[str, Measured]:
+def _read(path: Path, device: str, report: Callable[[str], None]) -> dict[str, Measured]:
     if not path.exists():
         return {}
     try:
         require_private(path)
         found = msgspec.json.decode(read_text(path), type=_File)
     except (InputError, msgspec.DecodeError) as error:
-        report("measured costs in %s are not used: %s", path, error)
+        report(f"measured costs in {path} are not used: {error}")
         return {}
     return found.measured if found.machine == _machine(device) else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,21 +13,21 @@ from treadle.planner.documents import store
 from treadle.planner.documents.artefact import FILE_NAME, VERSION, Artefact
 from treadle.planner.documents.explain import short
 from treadle.planner.documents.files import read_text, write_text
+from treadle.planner.documents.overwrite import require_replaceable
 from treadle.planner.errors import InputError
 
 
-def write(artefacts: Artefacts, directory: Path | str, *, force: bool = False) -> Artefact:
+def write(artefacts: Artefacts, directory: Path | str) -> Artefact:
     """Write all texts and then `artefact.json` into `directory`; each file is whole or absent.
 
-    A folder of older artefacts is replaced; files that only its manifest lists are deleted. Raises InputError for any
-    other folder that is not empty, unless `force`, which keeps unlisted files, and for Python that treadle does not
-    write.
+    Older artefacts in it are replaced; files that only their manifest lists are deleted, and others stay. Raises
+    InputError where one of those others would be replaced, and for Python that treadle does not write.
     """
     for name, text in artefacts.files.items():
         if name.endswith(".py"):
             require_form(artefacts.target, text, name)
     folder = Path(directory)
-    older = _older(folder, force)
+    older = _older(folder, artefacts.files)
     manifest = manifest_of(artefacts)
     for name, text in sorted(artefacts.files.items()):
         write_text(folder / name, text)
@@ -79,19 +80,18 @@ def text_digest(text: str) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def _older(folder: Path, force: bool) -> Artefact | None:
-    """The manifest of artefacts that are there already."""
+def _older(folder: Path, texts: Mapping[str, str]) -> Artefact | None:
+    """The manifest of artefacts that are there already. Raises InputError for a file that it does not list and that
+    reads otherwise than what is to be written."""
     if folder.exists() and not folder.is_dir():
         raise InputError("found a file, expected a folder to write into", where=str(folder))
-    if not folder.is_dir() or not any(folder.iterdir()):
-        return None
-    try:
-        return store.load(folder / FILE_NAME, Artefact)
-    except InputError as error:
-        if force:
-            return None
-        raise InputError(
-            "found a folder with files that treadle did not generate, expected a new one or one of artefacts; "
-            "choose another or add --force",
-            where=str(folder),
-        ) from error
+    require_replaceable(folder / FILE_NAME, "artefact")
+    older = store.load(folder / FILE_NAME, Artefact) if (folder / FILE_NAME).is_file() else None
+    for name in sorted(set(texts) - set(older.files if older else ())):
+        if (folder / name).is_file() and read_text(folder / name) != texts[name]:
+            raise InputError(
+                "found a file that treadle did not generate and that would be replaced; choose another folder, or "
+                "remove it",
+                where=str(folder / name),
+            )
+    return older

@@ -133,11 +133,15 @@ def save(document: Document, path: Path | str) -> None:
 
     What `load` would refuse raises InputError.
     """
-    text = dumps(document)
-    if Path(path).suffix in (".yaml", ".yml"):
-        text = to_yaml(json.loads(text))
+    text = text_in(path, document)
     loads(text, str(path), type(document))
     write_text(path, text)
+
+
+def text_in(path: Path | str, document: Document) -> str:
+    """What `save` writes into the file `path`."""
+    text = dumps(document)
+    return to_yaml(json.loads(text)) if Path(path).suffix in (".yaml", ".yml") else text
 
 
 def _convert(raw: Any, text: str, where: str, expect: type[D]) -> D:

@@ -61,7 +61,11 @@ def memory_snapshot(allocations: Allocations, file: str) -> dict[str, Any]:
         "frames": [],
     }
     trace.append({"action": "snapshot", **last, "category": "unknown"})
-    return {"segments": [_segment(allocations, addresses, trace, file)], "device_traces": [trace]}
+    return {
+        "written_by": "treadle",
+        "segments": [_segment(allocations, addresses, trace, file)],
+        "device_traces": [trace],
+    }
 
 
 def _frames(allocations: Allocations, index: int, file: str) -> list[dict[str, Any]]:

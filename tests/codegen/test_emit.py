@@ -63,14 +63,20 @@ def test_older_artefacts_are_replaced(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"alltoall.xml", "artefact.json", "plan.json"}
 
 
-def test_other_folders_are_left_alone_without_force(tmp_path: Path) -> None:
+def test_other_files_stay_and_none_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(InputError, match=r"did not generate.*--force"):
-        write(RING, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-    write(RING, tmp_path, force=True)
+    for name in ("allreduce.xml", "artefact.json"):
+        (tmp_path / name).write_text("mine")
+        with pytest.raises(InputError, match=rf"{name}: found a file that .* would be replaced; choose another"):
+            write(RING, tmp_path)
+        assert {path.name for path in tmp_path.iterdir()} == {"thesis.tex", name}
+        assert (tmp_path / name).read_text() == "mine"
+        (tmp_path / name).unlink()
+    write(RING, tmp_path)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
-    assert (tmp_path / "allreduce.xml").is_file()
+    (tmp_path / "allreduce.xml").write_text("<algo/>")
+    write(RING, tmp_path)
+    assert (tmp_path / "allreduce.xml").read_text() == RING.files["allreduce.xml"], "it is listed, so it is generated"
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from treadle.check.inputs import input_kinds
 from treadle.cli.completion import shipped
 from treadle.cli.json_output import print_json
 from treadle.cli.options import Json, choice, share, whole, written
-from treadle.cli.output import listed, note, note_error, printable, require_apart
+from treadle.cli.output import listed, note, note_error, printable
 from treadle.codegen.collective.msccl.runtimes import RUNTIMES, Name
 from treadle.planner.documents.files import write_text
 from treadle.planner.documents.scalars import many
@@ -76,7 +76,10 @@ def command(
     sarif: Annotated[
         str | None,
         written(
-            "--sarif", endings=(".sarif", ".json"), help="Also write findings as SARIF 2.1.0, for code scanning in CI."
+            "--sarif",
+            kind="SARIF file",
+            endings=(".sarif", ".json"),
+            help="Also write findings as SARIF 2.1.0, for code scanning in CI.",
         ),
     ] = None,
     as_json: Json = False,
@@ -94,8 +97,6 @@ def command(
 
     if max_regression is not None and not fresh:
         raise InputError("found it without --fresh, which compares a plan with its inputs", where="--max-regression")
-    if sarif is not None:
-        require_apart(sarif, *files)
     kinds = input_kinds()
     files_by_role = {role: str(locate(kinds[role], file)) for role, file in named.items() if file is not None}
     inputs = CheckOptions(

@@ -10,7 +10,7 @@ import typer
 
 from treadle.cli.json_output import print_json
 from treadle.cli.options import Json, choice, folder_option
-from treadle.cli.output import note, require_apart
+from treadle.cli.output import note
 from treadle.codegen.collective.msccl.runtimes import Name
 from treadle.codegen.targets import target_names
 from treadle.planner.documents.scalars import many
@@ -51,7 +51,6 @@ def command(
         ),
     ] = None,
     output: Annotated[str, folder_option("The folder; a subfolder each for several plans.")],
-    force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds other files.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write the files that execute a plan.
@@ -73,6 +72,7 @@ def command(
     from treadle.codegen.emit import write
     from treadle.planner.documents import store
     from treadle.planner.documents.artefact import FILE_NAME
+    from treadle.planner.documents.overwrite import require_apart
     from treadle.planner.documents.plan import Plan
     from treadle.planner.documents.selection import FILE_NAME as SELECTION_NAME
     from treadle.planner.documents.selection import Selection
@@ -108,8 +108,8 @@ def command(
         for written in (*artefacts.files, FILE_NAME):
             kept = (targets.PLAN_NAME, SELECTION_NAME, *(Path(name).name for name in own[1:]))
             same = written in (*kept, *inputs)  # a folder may be generated again from the plan inside it
-            require_apart(str(folder / written), file, *([] if same else own))
-        manifest = write(artefacts, folder, force=force)
+            require_apart(folder / written, [file, *([] if same else own)])
+        manifest = write(artefacts, folder)
         for place, why in manifest.facts.get("left_out", {}).items():
             note(f"range {place} left out: {why}")
         if manifest.target == "nccl-tuner" and isinstance(document, Selection):

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.main import get_command
 
+from treadle.cli.overwrite import with_overwrite_rule
 from treadle.cli.verbosity import with_verbosity
 from treadle.planner.documents.nearest import meant
 
@@ -88,7 +89,7 @@ class LazyGroup(CommandGroup):
         if not isinstance(command, typer.Typer):
             function, command = command, new_app()
             command.command()(function)
-        return with_verbosity(_with_plain_arguments(get_command(command)))
+        return with_overwrite_rule(with_verbosity(_with_plain_arguments(get_command(command))))
 
 
 def new_app(cls: type[CommandGroup] = CommandGroup, **more: Any) -> typer.Typer:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from treadle.cli.completion import profiles
+from treadle.cli.overwrite import Output
 from treadle.planner.documents.nearest import unknown
 from treadle.planner.documents.quantities import parse_bytes
 from treadle.planner.errors import InputError
@@ -110,9 +111,9 @@ def one_of(names: Sequence[str], text: str) -> str:
     return text
 
 
-def document_option(help: str, metavar: str = "FILE") -> Any:
-    """`--output`, a document to write; with another metavar also a folder of documents."""
-    return written("-o", "--output", help=help, endings=(".json", ".yaml", ".yml"), metavar=metavar)
+def document_option(kind: str, help: str, metavar: str = "FILE") -> Any:
+    """`--output`, a document of `kind` to write; with another metavar also a folder of documents."""
+    return written("-o", "--output", kind=kind, help=help, endings=(".json", ".yaml", ".yml"), metavar=metavar)
 
 
 def folder_option(help: str) -> Any:
@@ -127,12 +128,20 @@ def folder_option(help: str) -> Any:
     return typer.Option("-o", "--output", metavar="DIR", help=help, parser=parse)
 
 
-def written(*names: str, help: str, endings: tuple[str, ...] = (), metavar: str = "FILE") -> Any:
-    """A file or folder to write: in a folder that exists, and without the ending of another format.
+def written(*names: str, kind: str, help: str, endings: tuple[str, ...] = (), metavar: str = "FILE") -> Any:
+    """A file of `kind` or a folder to write: in a folder that exists, and without the ending of another format.
 
-    Checked with the options, so before anything is read, planned or written.
+    Checked with the options, so before anything is read, planned or written; `with_overwrite_rule` checks what is there
+    already.
     """
-    return typer.Option(*names, metavar=metavar, help=help, parser=_writable(names[-1], endings))
+    check = _writable(names[-1], endings)
+
+    def parse(text: str) -> Output:
+        output = Output(check(text))
+        output.kind = "picture" if text.endswith(".svg") else kind
+        return output
+
+    return typer.Option(*names, metavar=metavar, help=help, parser=parse)
 
 
 def _writable(where: str, endings: tuple[str, ...]) -> Callable[[str], str]:

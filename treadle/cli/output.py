@@ -73,23 +73,15 @@ def listed(names: list[str]) -> str:
     return ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
 
 
-def require_apart(output: str, *inputs: str | None) -> None:
-    """Raises InputError for an output that would replace one of the files that the command reads."""
-    if not os.path.isfile(output):
-        return
-    for name in inputs:
-        if name is not None and os.path.realpath(name) == os.path.realpath(output):
-            raise InputError("found an input of this command, expected another file to write", where=output)
-
-
 def require_same(output: Path, text: str, plans: Iterable[Path]) -> None:
     """Raises InputError where a sketch that would be proposed as `output` is there already and reads otherwise: it may
     be edited. A sketch that one of the older `plans` next to it was made with, unedited, may be replaced with
     that plan."""
-    if os.path.lexists(output) and read_text(output) != text and not _was_proposed(output, plans):
+    there = os.path.isfile(output) and os.path.getsize(output)
+    if there and read_text(output) != text and not _was_proposed(output, plans):
         raise InputError(
-            "found a sketch that differs from the one proposed here, which would replace it; give it with --sketch, "
-            "or remove it",
+            "found a sketch that differs from the one proposed here, which would replace it; rename it and give it to "
+            "plans with --sketch, or remove it",
             where=str(output),
         )
 

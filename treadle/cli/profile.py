@@ -21,7 +21,6 @@ from treadle.cli.output import (
     print_rich,
     print_table,
     ranges,
-    require_apart,
 )
 from treadle.planner import resources
 from treadle.planner.documents import store
@@ -67,13 +66,12 @@ def show(
     ],
     nodes: Nodes = None,
     svg: Annotated[
-        str | None, written("--svg", endings=(".svg",), help="Write a picture of the profile to this file.")
+        str | None,
+        written("--svg", kind="picture", endings=(".svg",), help="Write a picture of the profile to this file."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Show the profile NAME (a shipped name, a file, or `local`)."""
-    if svg is not None:
-        require_apart(svg, name)
     hardware = load_hardware(name, nodes)
     if svg is not None:
         from treadle.probe.draw import topology_svg
@@ -93,7 +91,7 @@ def measure(
     sizes: Annotated[
         str | None, typer.Option(metavar="SIZES", help="Chunk sizes to send, such as 4K,64K,1M. [default: 4K,64K,1M]")
     ] = None,
-    output: Annotated[str | None, document_option("Write the profile to this file.")] = None,
+    output: Annotated[str | None, document_option("hardware", "Write the profile to this file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Measure this machine.
@@ -133,7 +131,7 @@ def measure(
 def import_(
     *,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A topology of another tool.")],
-    output: Annotated[str, document_option("Write the profile to this file.")],
+    output: Annotated[str, document_option("hardware", "Write the profile to this file.")],
     name: Annotated[str | None, typer.Option(help="Name of the profile. [default: the file's name]")] = None,
     costs_from: Annotated[
         str | None,
@@ -163,7 +161,6 @@ def import_(
     """
     from treadle.probe.importer import import_profile, import_times, with_costs
 
-    require_apart(output, file, costs_from)
     costs = None if costs_from is None else load_hardware(costs_from)
     fit = None if message_size or cost_scale else import_times(Path(file), name, costs)
     if fit is not None:

@@ -9,7 +9,8 @@ import typer
 
 from treadle.cli.json_output import print_json
 from treadle.cli.options import Json, Nodes, hardware_option, written
-from treadle.cli.output import note, printable, require_apart
+from treadle.cli.output import note, printable
+from treadle.planner.documents.overwrite import require_replaceable
 from treadle.planner.documents.scalars import many
 
 
@@ -18,7 +19,13 @@ def command(
     plans: Annotated[list[str], typer.Argument(metavar="PLAN", help="Plans and selections.")],
     output: Annotated[
         str,
-        written("-o", "--output", endings=(".html", ".htm", ".svg"), help="HTML, or of one plan its picture as SVG."),
+        written(
+            "-o",
+            "--output",
+            kind="page",
+            endings=(".html", ".htm", ".svg"),
+            help="HTML, or of one plan its picture as SVG.",
+        ),
     ],
     hardware: Annotated[str | None, hardware_option("Draw the collectives on this machine.")] = None,
     nodes: Nodes = None,
@@ -44,11 +51,12 @@ def command(
     from treadle.report.timelines import ENDING, timelines, timelines_file
 
     timeline = timelines_file(output)
-    require_apart(output, *plans, hardware)
     skipped = [path for path in plans if path.endswith((".svg", ".csv", ENDING))]
     if skipped:
         note(f"passed over {', '.join(skipped)}: no plan")
     plans = [path for path in plans if path not in skipped]
+    if not output.endswith(".svg"):
+        require_replaceable(timeline, "timeline", [*plans, hardware])
     if not plans:
         raise InputError("found no plan, expected files of plans, such as DIR/*.json", where=skipped[0])
     names = {path: _short(Path(path).name) for path in plans}
@@ -98,7 +106,6 @@ def command(
             ),
             timeline=timeline.name,
         )
-        require_apart(str(timeline), *plans, hardware)
         text = render(page)
         write_text(timeline, timelines(loaded))
         write_text(output, text)

@@ -10,7 +10,6 @@ import typer
 
 from treadle.cli.json_output import print_json
 from treadle.cli.options import Json, Nodes, hardware_option, size_option, written
-from treadle.cli.output import require_apart
 from treadle.planner.documents.scalars import many
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ def command(
         str | None,
         written(
             "--perfetto",
+            kind="timeline",
             endings=(".json",),
             metavar="OUT",
             help="Write the timeline in the Chrome trace format, for ui.perfetto.dev.",
@@ -33,6 +33,7 @@ def command(
         str | None,
         written(
             "--memory-snapshot",
+            kind="memory snapshot",
             endings=(".pickle", ".pkl"),
             metavar="OUT",
             help="Write what a memory or swap plan allocates as a memory snapshot, for docs.pytorch.org/memory_viz.",
@@ -55,9 +56,6 @@ def command(
     from treadle.planner.documents import store
     from treadle.planner.errors import InputError
 
-    for output in (perfetto, memory_snapshot):
-        if output is not None:
-            require_apart(output, file, hardware)
     text = store.read_text(file)
     xml = text.lstrip("\ufeff \t\r\n").startswith("<")
     if not xml:

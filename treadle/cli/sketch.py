@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -16,7 +17,7 @@ from treadle.cli.output import (
     print_rich,
     print_table,
     ranges,
-    require_apart,
+    require_same,
 )
 from treadle.planner import resources
 from treadle.planner.documents import store
@@ -64,7 +65,7 @@ def new(
             "--size", "Make it for this input buffer of one rank, such as 64K. [default: for large ones]", least=1
         ),
     ] = None,
-    output: Annotated[str, document_option("Write the sketch to this file.")],
+    output: Annotated[str, document_option("sketch", "Write the sketch to this file.")],
     as_json: Json = False,
 ) -> None:
     """Propose a sketch for a machine.
@@ -73,11 +74,11 @@ def new(
     """
     from treadle.planner.passes.collective.sketching import proposal, to_yaml
 
-    require_apart(output, hardware)
     profile = load_hardware(hardware, nodes)
     made = proposal(profile, collective=collective, size_bytes=size)
     text = to_yaml(made)
     store.loads(text, output, Sketch)
+    require_same(Path(output), text, ())
     store.write_text(output, text)
     if as_json:
         print_json("sketch-new", {"output": output, "reasons": made.reasons, "sketch": made.sketch.name})
@@ -103,7 +104,7 @@ def show(
         int | None, size_option("--size", "Input buffer of one rank. [default: the sketch's, else 1MiB]")
     ] = None,
     output: Annotated[
-        str | None, written("-o", "--output", endings=(".svg",), help="Draw it as SVG to this file.")
+        str | None, written("-o", "--output", kind="picture", endings=(".svg",), help="Draw it as SVG to this file.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -111,8 +112,6 @@ def show(
     from treadle.planner.machine.nodes import one_node
     from treadle.planner.passes.collective.problem import MAX_CHOICES, build_problem
 
-    if output is not None:
-        require_apart(output, name, hardware)
     sketch = load_sketch(name)
     profile = one_node(load_hardware(hardware, nodes if nodes is not None else sketch.num_nodes))
     sizes = sketch.sizes if size is None else (size,)

@@ -13,16 +13,11 @@ from treadle.planner.errors import InputError
 def older_plans(folder: Path, mark: str, listed: Callable[[], Iterable[str]]) -> set[str]:
     """The plans, by `listed`, of an older sweep in the folder, which `mark` lies in.
 
-    Raises InputError for a folder that holds other files, which a sweep does not write into.
+    Other files stay in the folder. Raises InputError where it is a file.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError("found a file, expected a folder to write into", where=str(folder))
-    if not folder.is_dir() or not any(folder.iterdir()):
-        return set()
-    if not (folder / mark).is_file():
-        message = f"found a folder without {mark}, expected a new one or one of an older sweep"
-        raise InputError(message, where=str(folder))
-    return set(listed())
+    return set(listed()) if (folder / mark).is_file() else set()
 
 
 def remove_plans(folder: Path, names: Iterable[str]) -> None:

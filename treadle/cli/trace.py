@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from treadle.cli.json_output import print_json
 from treadle.cli.lazy import new_app
 from treadle.cli.options import Json, document_option, hardware_option, whole
-from treadle.cli.output import live_line, note, print_table, require_apart
+from treadle.cli.output import live_line, note, print_table
 from treadle.planner.documents import store
 from treadle.planner.documents.scalars import format_bytes, format_time
 from treadle.planner.documents.trace import Trace
@@ -53,7 +53,7 @@ def capture(
         bool,
         typer.Option("--verify", help="Run one step of plain PyTorch and one of the capture, and compare them."),
     ] = False,
-    output: Annotated[str, document_option("Write the trace to this file.")],
+    output: Annotated[str, document_option("trace", "Write the trace to this file.")],
     as_json: Json = False,
 ) -> None:
     """Capture one step of a PyTorch model without running it.
@@ -70,7 +70,6 @@ def capture(
         raise InputError("found both, expected one of them", where="--measure --hardware")
     if fresh_costs and not measure:
         raise InputError("found no --measure, which it belongs to", where="--fresh-costs")
-    require_apart(output, hardware, spec.partition(":")[0].replace(".", "/") + ".py")
     from treadle.capture.load import autocast_to, load_function, on_device
     from treadle.probe.resolve import load_hardware
 
@@ -111,7 +110,7 @@ def import_(
     *,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A trace of another tool.")],
     step: Annotated[int | None, whole("Which ProfilerStep of a Kineto trace. [default: the last]", least=0)] = None,
-    output: Annotated[str, document_option("Write the trace to this file.")],
+    output: Annotated[str, document_option("trace", "Write the trace to this file.")],
     as_json: Json = False,
 ) -> None:
     """Import a trace of another tool.
@@ -121,7 +120,6 @@ def import_(
     """
     from treadle.capture.formats import import_trace
 
-    require_apart(output, file)
     _save(import_trace(file, step), output, as_json)
 
 

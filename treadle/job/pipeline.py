@@ -9,12 +9,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from treadle.cli.limit import clock_of
-from treadle.cli.output import live_line, require_apart
+from treadle.cli.output import live_line
 from treadle.cli.progress import ProgressLine
 from treadle.job.part import JobInputs, JobPart
 from treadle.job.train import RankResult, TrainingTask, work
 from treadle.passes import room
 from treadle.planner.documents.job import Job
+from treadle.planner.documents.overwrite import require_replaceable
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, format_time
 from treadle.planner.documents.sources import beside, load_named
@@ -75,14 +76,14 @@ def plan_job(path: Path, out: Path, say: Say, clock: Clock | None = None) -> Pla
     parts = [part for name in ROOMS if (part := room(name).job_part(job, str(path)))]
     wants = {role: wanted for part in parts for role, wanted in part.wants().items()}
     machine, places = beside(path, job.hardware), {role: beside(path, want.name) for role, want in wants.items()}
-    for name in (
-        "trace.json",
-        "hardware.json",
-        *(f"{role}.json" for role in wants),
-        "report.html",
-        "report.perfetto.json",
-    ):
-        require_apart(str(out / name), str(path), machine, *places.values())
+    roles = {
+        "trace": "trace",
+        "hardware": "hardware",
+        **{role: str(want.kind.__struct_config__.tag) for role, want in wants.items()},
+    }
+    kinds = {f"{role}.json": kind for role, kind in roles.items()}
+    for name, kind in {**kinds, "report.html": "page", "report.perfetto.json": "timeline"}.items():
+        require_replaceable(out / name, kind, [str(path), machine, *places.values()])
     hardware = load_hardware(machine, job.nodes)
     others: Inputs = {role: load_named(want.kind, places[role]) for role, want in wants.items()}
     say(f"capture {job.model}")
@@ -90,6 +91,8 @@ def plan_job(path: Path, out: Path, say: Say, clock: Clock | None = None) -> Pla
     say(f"  {len(trace.ops)} operators, {len(trace.gradient_order)} gradients")
     given = JobInputs(trace, hardware, others, None if clock is None else clock.limit_s)
     planned = Planned(job, given, _plans(parts, given, say, clock), out)
+    for name in planned.plans:
+        require_replaceable(out / f"{name}.plan.json", "plan")
     for role, document in planned.inputs.items():
         save(document, out / f"{role}.json")
     for name, plan in planned.plans.items():

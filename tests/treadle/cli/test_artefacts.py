@@ -65,9 +65,12 @@ def test_several_plans_get_a_folder_each(plans: Path, capsys: pytest.CaptureFixt
 
 def test_generate_does_not_write_over_other_files(plans: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["generate", str(plans / "allreduce.plan.json"), "-o", str(plans)]
+    (plans / "plan.json").write_text("mine")
     assert run(arguments) == 2
-    assert "did not generate" in capsys.readouterr().err
-    assert run([*arguments, "--force"]) == 0
+    assert "plan.json: found a file that treadle did not generate" in capsys.readouterr().err
+    assert (plans / "plan.json").read_text() == "mine"
+    (plans / "plan.json").unlink()
+    assert run(arguments) == 0
 
 
 def test_good_files_are_accepted(plans: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""No command writes over a file that it reads."""
+"""No command writes over a file that it reads, nor over one that treadle did not write."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_generated_files_do_not_replace_the_plan(
     assert run(["plan", "collective", "allgather", "--hardware", "ring4", "--sketch", "ring", "--size", "1K",
                 "-o", "artefact.json"]) == 0  # fmt: skip
     before = Path("artefact.json").read_text()
-    assert run(["generate", "artefact.json", "-o", ".", "--force"]) == 2
+    assert run(["generate", "artefact.json", "-o", "."]) == 2
     assert "artefact.json: found an input of this command" in capsys.readouterr().err
     assert Path("artefact.json").read_text() == before
     assert run(["generate", "artefact.json", "-o", "out"]) == 0
@@ -134,3 +134,113 @@ def test_yaml_holds_yaml(tmp_path: Path) -> None:
     assert run([*PLAN, "--size", "1KiB", "-o", str(tmp_path / "x.yaml")]) == 0
     assert (tmp_path / "x.yaml").read_text().startswith("certificate:\n")
     assert run(["check", str(tmp_path / "x.yaml")]) == 0
+
+
+WRITING = {
+    **{name: (document, words, "plan") for name, (document, words) in COMMANDS.items() if name.startswith("plan ")},
+    "plan swap": (TRACE, ["plan", "swap", "--trace", "IN", "--hardware", "dgx1", "-o", "OUT"], "plan"),
+    "plan fusion": (TRACE, ["plan", "fusion", "p.py", "--hardware", "dgx1", "-o", "OUT"], "plan"),
+    "report": (MEMORY_PLAN, ["report", "IN", "-o", "OUT"], "page"),
+    "report as SVG": (MEMORY_PLAN, ["report", "IN", "-o", "OUT.svg"], "picture"),
+    "simulate": (COLLECTIVE_PLAN, ["simulate", "IN", "--perfetto", "OUT"], "timeline"),
+    "simulate --memory-snapshot": (MEMORY_PLAN, ["simulate", "IN", "--memory-snapshot", "OUT"], "memory snapshot"),
+    "trace import": (TRACE, ["trace", "import", "IN", "-o", "OUT"], "trace"),
+    "trace capture": (TRACE, ["trace", "capture", "m:f", "-o", "OUT"], "trace"),
+    "profile import": (HARDWARE, ["profile", "import", "IN", "-o", "OUT"], "hardware"),
+    "profile measure": (HARDWARE, ["profile", "measure", "-o", "OUT"], "hardware"),
+    "profile show": (HARDWARE, ["profile", "show", "IN", "--svg", "OUT"], "picture"),
+    "sketch new": (HARDWARE, ["sketch", "new", "--hardware", "IN", "-o", "OUT"], "sketch"),
+    "sketch show": (SKETCH, ["sketch", "show", "IN", "--hardware", "ring4", "-o", "OUT"], "picture"),
+    "check --sarif": (HARDWARE, ["check", "IN", "--sarif", "OUT"], "SARIF file"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(WRITING))
+def test_a_file_that_treadle_did_not_write_is_refused_before_anything_else(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    document, words, kind = WRITING[name]
+    Path("in").write_text(dumps(document))
+    output = next(word for word in words if word.startswith("OUT"))
+    for text in ("years of work", '{"kind": "thesis"}', "<svg>mine</svg>", '{"traceEvents": []}'):
+        Path(output).write_text(text)
+        assert run(["in" if word == "IN" else word for word in words]) == 2
+        name = {"hardware": "profile"}.get(kind, kind)
+        message = f"found a file that is no {name} of treadle and would be replaced; choose another name, or remove it"
+        assert capsys.readouterr().err == f"error: {output}: {message}\n"
+        assert Path(output).read_text() == text
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(("in", output))
+
+
+AGAIN = [
+    ["profile", "show", "ring4", "--svg", "OUT"],
+    ["sketch", "show", "ring", "--hardware", "ring4", "-o", "OUT"],
+    ["sketch", "new", "--hardware", "ring4", "-o", "OUT"],
+    ["check", "in", "--sarif", "OUT"],
+    ["simulate", "in", "--perfetto", "OUT"],
+    ["simulate", "memory", "--memory-snapshot", "OUT"],
+    ["report", "in", "-o", "OUT"],
+    ["report", "in", "-o", "out.svg"],
+]
+
+
+@pytest.mark.parametrize("words", AGAIN, ids=lambda words: " ".join(words[:3]))
+def test_what_treadle_wrote_is_replaced(words: list[str], plans: Path) -> None:
+    arguments = ["out" if word == "OUT" else word for word in words]
+    assert run(arguments) == 0
+    output = plans / arguments[-1]
+    first = output.read_bytes()
+    assert run(arguments) == 0
+    assert output.read_bytes() == first
+    output.write_bytes(b"")
+    assert run(arguments) == 0, "an empty file, as mktemp makes one"
+    assert output.read_bytes() == first
+    assert run([*arguments[:-1], "/dev/null"]) == 0 or words[0] == "report", "a page has its timeline beside it"
+
+
+@pytest.fixture
+def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    assert run([*PLAN, "--size", "1KiB", "-o", "in"]) == 0
+    store.save(PROBLEM, "problem.json")
+    assert run(["plan", "memory", "--problem", "problem.json", "-o", "memory"]) == 0
+    return tmp_path
+
+
+def test_sketches_and_profiles_that_people_edited_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    topology = str(Path(__file__).parent.parent / "probe" / "samples" / "smi_new.txt")
+    edit = "# measured twice\n"
+    for words in (["sketch", "new", "--hardware", "ring4"], ["profile", "import", topology, "--costs-from", "ndv4"]):
+        assert run([*words, "-o", "x.yaml"]) == 0
+        edited = edit + Path("x.yaml").read_text()
+        assert run([*words, "-o", "x.yaml"]) == 0
+        Path("x.yaml").write_text(edited)
+        assert run([*words, "-o", "x.yaml"]) == 2
+        assert "x.yaml: found a " in capsys.readouterr().err
+        assert Path("x.yaml").read_text() == edited
+        Path("x.yaml").unlink()
+
+
+def test_a_report_does_not_replace_a_timeline_of_others(plans: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("r.perfetto.json").write_text('{"traceEvents": []}')
+    assert run(["report", "in", "-o", "r.html"]) == 2
+    assert "r.perfetto.json: found a file that is no timeline of treadle" in capsys.readouterr().err
+    assert not Path("r.html").exists()
+
+
+def test_a_plan_replaces_plans_of_any_form_and_no_other_document(
+    plans: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("x.json", "x.yaml"):
+        for _ in range(2):
+            assert run([*PLAN, "--size", "1KiB", "-o", name]) == 0
+    store.save(HARDWARE, "machine.json")
+    before = Path("machine.json").read_text()
+    capsys.readouterr()
+    assert run([*PLAN, "--size", "1KiB", "-o", "machine.json"]) == 2
+    assert "machine.json: found a file that is no plan of treadle" in capsys.readouterr().err
+    assert Path("machine.json").read_text() == before

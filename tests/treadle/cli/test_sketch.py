@@ -40,9 +40,9 @@ def proposals_from(text: Path, costs: str, capsys) -> None:
     assert run(["profile", "import", str(text), "--costs-from", costs, "-o", "hw.json"]) == 0
     hardware = store.load("hw.json", Hardware)
     for nodes in ("1", "2", "3"):
-        assert run(["sketch", "new", "--hardware", "hw.json", "--nodes", nodes, "-o", "s.yaml"]) == 0
-        assert run(["sketch", "show", "s.yaml", "--hardware", "hw.json"]) == 0
-        assert store.load("s.yaml", Sketch).num_nodes == int(nodes)
+        assert run(["sketch", "new", "--hardware", "hw.json", "--nodes", nodes, "-o", f"{nodes}.yaml"]) == 0
+        assert run(["sketch", "show", f"{nodes}.yaml", "--hardware", "hw.json"]) == 0
+        assert store.load(f"{nodes}.yaml", Sketch).num_nodes == int(nodes)
     assert f"3 nodes of {hardware.devices_per_node} devices" in capsys.readouterr().out
 
 

@@ -14,11 +14,12 @@ from treadle.cli.completion import methods, sketches
 from treadle.cli.json_output import print_json
 from treadle.cli.limit import clock_of
 from treadle.cli.options import Json, Nodes, document_option, hardware_option, size_option, time_limit_option, whole
-from treadle.cli.output import live_line, note, print_table, require_apart, require_same
+from treadle.cli.output import live_line, note, print_table, require_same
 from treadle.cli.progress import ProgressLine
 from treadle.planner.documents import store
 from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.overwrite import require_replaceable
 from treadle.planner.documents.pattern import Pattern
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, many
@@ -76,7 +77,7 @@ def command(
             "Seconds from the start of the command after which the best plan so far is taken. [default: none]"
         ),
     ] = None,
-    output: Annotated[str, document_option("The plan; with --sizes, a new folder.", metavar="FILE|DIR")],
+    output: Annotated[str, document_option("plan", "The plan; with --sizes, a new folder.", metavar="FILE|DIR")],
     as_json: Json = False,
 ) -> None:
     """Plan how chunks travel in a collective; alltoallv, sendrecv and custom take a --pattern.
@@ -94,7 +95,6 @@ def command(
         require_method,
     )
 
-    require_apart(output, hardware, sketch, pattern)
     require_method(method)
     if root is not None and collective not in ROOTED:
         raise InputError(f"found {root}, expected none: {collective} has no root", where="--root")
@@ -122,7 +122,7 @@ def command(
             if sketch is None:
                 guide, sketch_file = proposed(profile, collective, size or fixed, output)
                 beside = Path(output).parent / sketch_file
-                require_apart(str(beside), hardware, pattern, output)
+                require_replaceable(beside, "sketch", [hardware, pattern, output])
                 require_same(beside, store.dumps(guide), [Path(output)])
             else:
                 guide, sketch_file = load_sketch(sketch), sketch

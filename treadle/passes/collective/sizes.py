@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from treadle.cli.json_output import print_json
-from treadle.cli.output import print_table, require_apart, require_same
+from treadle.cli.output import print_table, require_same
 from treadle.cli.progress import ProgressLine
 from treadle.cli.sweep import older_plans, print_written, remove_plans
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.overwrite import require_replaceable
 from treadle.planner.documents.pattern import Pattern
 from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.documents.selection import FILE_NAME, Selection
@@ -45,7 +46,7 @@ def plan_sizes(
     """Plan for all `sizes`, write the folder `output`, print the table. Without a sketch one is proposed for small
     sizes and one for large ones, where they differ.
 
-    Raises InputError for a folder that holds anything but an older sweep.
+    Raises InputError where a file of another kind would be replaced.
     """
     from treadle.passes.collective import tuning
     from treadle.planner.passes.collective.limits import Effort
@@ -64,7 +65,7 @@ def plan_sizes(
     )
     kept = dict(sorted((file, guide) for guide, file in sketches.values())) if sketch is None else {}
     for file, guide in kept.items():
-        require_apart(str(folder / file), hardware_file, pattern_file)
+        require_replaceable(folder / file, "sketch", [hardware_file, pattern_file])
         require_same(folder / file, store.dumps(guide), [folder / name for name in sorted(older)])
     guides = [
         Guide(
@@ -89,7 +90,8 @@ def plan_sizes(
             on_step=line.begin,
         )
     for name in (*plans, FILE_NAME):
-        require_apart(str(folder / name), hardware_file, sketch_file, pattern_file)
+        kind = "selection" if name == FILE_NAME else "plan"
+        require_replaceable(folder / name, kind, [hardware_file, sketch_file, pattern_file])
     for name, plan in sorted(plans.items()):
         store.save(plan, folder / name)
     store.save(selection, folder / FILE_NAME)

@@ -13,8 +13,9 @@ from treadle.cli.json_output import print_json
 from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of
 from treadle.cli.options import Json, Nodes, document_option, hardware_option, time_limit_option, whole
-from treadle.cli.output import live_line, note, print_table, require_apart
+from treadle.cli.output import live_line, note, print_table
 from treadle.cli.progress import ProgressLine
+from treadle.planner.documents.overwrite import require_replaceable
 from treadle.planner.documents.scalars import many
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def command(
         bool,
         typer.Option("--measure", help="Time the best schedules here, with a process for each rank, and pick."),
     ] = False,
-    output: Annotated[str, document_option("The plan; a folder with --trace or --sweep.", metavar="FILE|DIR")],
+    output: Annotated[str, document_option("plan", "The plan; a folder with --trace or --sweep.", metavar="FILE|DIR")],
     as_json: Json = False,
 ) -> None:
     """Choose how a program of computation and collectives runs: what is split, moved before a collective, fused into
@@ -98,7 +99,6 @@ def command(
         raise UsageError("--optimizer belongs to --trace")
     if sweep is not None and measure:
         raise UsageError("--measure times one size, expected it without --sweep")
-    require_apart(output, program, trace, hardware)
     clock = clock_of(time_limit)
 
     from treadle.passes.fusion.inputs import bindings_of, load_program, sweep_of
@@ -194,11 +194,13 @@ def _sweep(
     from treadle.planner.passes.fusion.planning import plan_of
     from treadle.planner.passes.fusion.sweep import sweep
 
+    files = [folder / f"{program.name}-{dimension}-{size}.plan.json" for size in sizes]
+    for file in files:
+        require_replaceable(file, "plan", [each.file for each in inputs.values()])
     swept = sweep(program, bindings, dimension, sizes, machine, clock=clock)
     rows: list[dict[str, Any]] = []
-    for size, found in zip(sizes, swept.plans, strict=True):
+    for size, file, found in zip(sizes, files, swept.plans, strict=True):
         plan = plan_of(found, inputs)
-        file = folder / f"{program.name}-{dimension}-{size}.plan.json"
         store.save(plan, file)
         note_limit(plan)
         rows.append({**summary(plan), "size": size, "plan": str(file)})
@@ -256,6 +258,8 @@ def _trace(
     tensor_ranks = min(ranks or devices, profile.devices_per_node)
     found, passed = find(trace, tensor_ranks=tensor_ranks, optimizer=optimizer)
     inputs = {**inputs, "trace": InputRef(file=file, digest=store.digest(trace))}
+    for each in found:
+        require_replaceable(folder / f"{each.name}.plan.json", "plan", [source.file for source in inputs.values()])
     rows: list[dict[str, Any]] = []
     for place, each in enumerate(found):
         shared = (ranks or devices) if each.parallel == "data" else tensor_ranks

@@ -15,7 +15,7 @@ from treadle.cli.json_output import print_json
 from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of
 from treadle.cli.options import Json, choice, document_option, hardware_option, share, size_option, time_limit_option
-from treadle.cli.output import live_line, note, require_apart
+from treadle.cli.output import live_line, note
 from treadle.cli.progress import ProgressLine
 from treadle.planner.documents.scalars import many
 
@@ -64,7 +64,7 @@ def command(
             "from the one below. -o is then a folder of plans, with a table and a curve.",
         ),
     ] = None,
-    output: Annotated[str, document_option("The plan to write, or the folder of --sweep.", metavar="FILE|DIR")],
+    output: Annotated[str, document_option("plan", "The plan to write, or the folder of --sweep.", metavar="FILE|DIR")],
     as_published: Annotated[
         bool,
         typer.Option(
@@ -116,7 +116,6 @@ def command(
         raise UsageError("give either --budget or --sweep")
     if trace is not None and budget is None and sweep is None:
         raise UsageError("--trace needs --budget or --sweep")
-    require_apart(output, trace, problem, hardware)
 
     from treadle.planner.documents import store
     from treadle.planner.errors import InputError, LimitError

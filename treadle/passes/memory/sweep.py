@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.cli.json_output import print_json
 from treadle.cli.limit import clock_of
-from treadle.cli.output import live_line, note, print_table, require_apart
+from treadle.cli.output import live_line, note, print_table
 from treadle.cli.progress import ProgressLine
 from treadle.cli.sweep import older_plans, print_written, remove_plans
 from treadle.planner.documents import store
-from treadle.planner.documents.files import write_text
+from treadle.planner.documents.files import read_text, write_text
+from treadle.planner.documents.overwrite import require_replaceable
 from treadle.planner.documents.quantities import Spread, format_quantity, parse_values
 from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.errors import InfeasibleError, LimitError, MissingBackendError
@@ -55,18 +56,19 @@ def plan_budgets(
 ) -> None:
     """Plan at each of `budgets`, write the folder `output`, print the table.
 
-    A plan is written as soon as it is there. Raises InputError for a folder that holds anything but an older sweep,
+    A plan is written as soon as it is there. Raises InputError where a file of another kind would be replaced,
     InfeasibleError and LimitError where no budget has a plan.
     """
     from treadle.passes.memory.pareto import HEAD, curve_svg
     from treadle.planner.passes.memory.search.sweep import Point, sweep
 
     folder = Path(output)
-    older = older_plans(folder, TABLE, lambda: [path.name for path in folder.glob("*.plan.json")])
+    older = older_plans(folder, TABLE, lambda: _plans_in(folder / TABLE))
     names = _names(problem, budgets, options)
     labels = [name.removesuffix(".plan.json") for _, name in sorted(names.items())]
     for name in (*names.values(), TABLE, CURVE):
-        require_apart(str(folder / name), input_file)
+        kind = {TABLE: "table", CURVE: "picture"}.get(name, "plan")
+        require_replaceable(folder / name, kind, [input_file])
     done = 0
     so_far: dict[int, dict[str, Any]] = {}
 
@@ -149,6 +151,12 @@ def _cells(point: Point, names: Mapping[int, str]) -> tuple[str | None, ...]:
     if point.plan is None:
         return (format_bytes(point.budget_bytes), *[None] * (len(HEAD) - 1), point.reason)
     return (*cells(point.plan), names[point.budget_bytes])
+
+
+def _plans_in(table: Path) -> list[str]:
+    """The plans that the table of a sweep lists."""
+    rows = csv.DictReader(io.StringIO(read_text(table)))
+    return [name for row in rows if (name := row.get("plan") or "") and name == Path(name).name]
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:

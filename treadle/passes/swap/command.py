@@ -13,7 +13,7 @@ from treadle.cli.json_output import print_json
 from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of
 from treadle.cli.options import Json, document_option, hardware_option, size_option, time_limit_option, whole
-from treadle.cli.output import live_line, note, require_apart
+from treadle.cli.output import live_line, note
 from treadle.cli.progress import ProgressLine
 from treadle.planner.documents.scalars import format_bytes, format_time, many
 
@@ -88,7 +88,7 @@ def command(
     time_limit: Annotated[
         float, time_limit_option("Seconds from the start of the command after which the best plan so far is taken.")
     ] = 300.0,
-    output: Annotated[str, document_option("The plan to write.")],
+    output: Annotated[str, document_option("plan", "The plan to write.")],
     as_json: Json = False,
 ) -> None:
     """Plan what to copy to the host and back, so that an iteration fits its device and loses little time.
@@ -106,7 +106,6 @@ def command(
         raise UsageError("--with-recompute needs --trace: a swap problem does not state what its operators compute")
     if same_bits and not with_recompute:
         raise UsageError("--same-bits belongs to --with-recompute; copies change no bits")
-    require_apart(output, trace, problem, hardware)
     clock = clock_of(time_limit)
 
     from treadle.planner.documents import store

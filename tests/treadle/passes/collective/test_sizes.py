@@ -185,11 +185,16 @@ def test_a_changed_plan_is_rejected(here, rings, capsys):
     assert not (here / "out").exists()
 
 
-def test_other_folders_are_left_alone(here, capsys):
+def test_other_files_of_a_folder_are_left_alone(here, capsys):
     (here / "many").mkdir()
     (here / "many" / "thesis.txt").write_text("years of work")
+    (here / "many" / "selection.json").write_text('["years of work"]')
     assert swept() == 2
-    assert "found a folder without selection.json" in capsys.readouterr().err
+    assert "selection.json" in capsys.readouterr().err
+    assert (here / "many" / "selection.json").read_text() == '["years of work"]'
+    (here / "many" / "selection.json").unlink()
+    assert swept() == 0
+    assert (here / "many" / "thesis.txt").read_text() == "years of work"
     assert swept("--size", "1K") == 2
     assert "--sizes: found --size too" in capsys.readouterr().err
 

@@ -84,7 +84,7 @@ def test_plans_of_other_ranks_and_collectives_are_refused(plans, capsys, name, m
 
 def test_an_edited_collective_plan_is_another_schedule(plans, capsys):
     """The kernels in a folder are those of the collective plan in it."""
-    assert generate(plans, "pairs", "--force") == 0
+    assert generate(plans, "pairs") == 0
     folder = plans / "pairs-kernels"
     shutil.copy(plans / "tree.plan.json", folder / "pairs.plan.json")
     assert run(["run", str(folder), "--backend", "fibers"]) in (1, 2)

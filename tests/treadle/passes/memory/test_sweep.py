@@ -93,8 +93,17 @@ def test_a_second_sweep_replaces_the_first_and_prints_json(
 def test_folders_of_something_else_are_left_alone(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     Path("curve").mkdir()
     Path("curve/notes.txt").write_text("mine")
-    assert run([*command, "--sweep", "0.6x..1.0x"]) == 2
-    assert "curve: found a folder without sweep.csv" in capsys.readouterr().err
+    for name in ("sweep.csv", "pareto.svg", "1x.plan.json"):
+        Path("curve", name).write_text("mine")
+        assert run([*command, "--sweep", "0.6x..1.0x"]) == 2
+        assert f"curve/{name}: found a file that is no" in capsys.readouterr().err
+        assert sorted(path.name for path in Path("curve").iterdir()) == sorted(("notes.txt", name))
+        Path("curve", name).unlink()
+    Path("curve/my.plan.json").write_text("mine")
+    for _ in range(2):
+        assert run([*command, "--sweep", "0.6x..1.0x:3"]) == 0
+    assert Path("curve/notes.txt").read_text() == Path("curve/my.plan.json").read_text() == "mine"
+    capsys.readouterr()
     assert run([*command[:-1], "problem.json", "--sweep", "0.6x..1.0x"]) == 2
     assert "problem.json: found an input of this command" in capsys.readouterr().err
     Path("file").write_text("")

@@ -53,20 +53,19 @@ class ModelStep(NamedTuple):
 
 
 def load_module(name: str, spec: str, folder: Path | str = ".") -> ModuleType:
-    """The module `name`, which may lie in `folder` or be installed; errors name it by `spec`.
+    """The module `name`, which may lie in `folder`, in the current one or be installed; errors name it by `spec`.
 
     Raises InputError when there is no such module, or when it cannot be imported.
     """
-    place = str(Path(folder).resolve())
-    if place not in sys.path:
-        sys.path.insert(0, place)
+    places = list(dict.fromkeys(str(Path(each).resolve()) for each in (folder, "")))
+    sys.path[:0] = [place for place in places if place not in sys.path]
     importlib.invalidate_caches()
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
-            near = question(error.name, (path.stem for path in sorted(Path(place).glob("*.py"))))
-            message = f"found no module {error.name!r} in {place} or among the installed ones"
+            near = question(error.name, (path.stem for each in places for path in sorted(Path(each).glob("*.py"))))
+            message = f"found no module {error.name!r} in {', '.join(places)} or among the installed ones"
             raise InputError(message + (f"; {near}" if near else ""), where=spec) from error
         raise InputError(f"importing {name} needs the missing module {error.name!r}", where=spec) from error
     except TreadleError:
@@ -76,7 +75,7 @@ def load_module(name: str, spec: str, folder: Path | str = ".") -> ModuleType:
 
 
 def load_function(spec: str, folder: Path | str = ".") -> Callable[[], Any]:
-    """The function that `MODULE:FUNCTION` names; the module may lie in `folder` or be installed.
+    """The function that `MODULE:FUNCTION` names; the module may lie in `folder`, in the current one or be installed.
 
     Raises InputError when there is no such module or function, when the module cannot be imported, or when the function
     cannot be called without arguments; MissingBackendError without PyTorch.

@@ -39,6 +39,19 @@ def test_memory_picture_names_every_line_and_category() -> None:
     assert expected <= words(memory_picture())
 
 
+def test_any_number_of_categories_has_colours() -> None:
+    """A problem by hand names its own; a step with dropout and a reserve has three beyond the usual ones."""
+    level = {f"category {number}": MIB for number in range(9)}
+    picture = memory_svg(
+        [(0, level), (10**6, level)],
+        budget_bytes=9 * MIB,
+        store_all_peak_bytes=9 * MIB,
+        forward_ends_ns=0,
+        measured={},
+    )
+    assert {*level} <= words(picture)
+
+
 def test_letters_that_no_font_has_warn_nobody(recwarn: pytest.WarningsRecorder) -> None:
     timeline_svg([Bar("op \x1b[31m", 0, 1000, "run", "\x1b")])
     assert not recwarn.list

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 
 from treadle.report.levels import level_areas
 from treadle.report.svg import PALETTE, bytes_unit, figure, text_of
 
-# The same category has the same colour on every page; others take what is left.
+# The same category has the same colour on every page; others, whose names and number are free, take OTHERS in turn.
 COLOURS = dict(
     zip(
         ("parameters", "inputs", "buffers", "activations", "live_gradients", "recomputed", "workspace"),
@@ -15,6 +16,7 @@ COLOURS = dict(
         strict=False,
     )
 )
+OTHERS = (PALETTE[-1], "#882255", "#444444", "#44AA99")
 LABELS = {"activations": "activations, first run", "recomputed": "activations, recomputed"}
 
 
@@ -36,7 +38,7 @@ def memory_svg(
     unit, name_of_unit = bytes_unit(top)
     categories = list(points[0][1])
     names = {name: LABELS.get(name, name.replace("_", " ")) for name in categories}
-    others = iter([colour for colour in (*PALETTE, *PALETTE) if colour not in COLOURS.values()])
+    others = cycle(OTHERS)
     with figure(10, 3.6) as (drawn, axes):
         axes.stackplot(
             times,

@@ -92,7 +92,7 @@ def test_leaving_costs_more_here(files, capsys):
     [
         (["--problem", "problem.json", "--budget", "5"], 3, "is below the least feasible 6 B"),
         (["--problem", "problem.json", "--budget", "0"], 2, "--budget: found '0', expected more than nothing"),
-        (["--problem", "problem.json", "--budget=-3MiB"], 2, "--budget: found '-3MiB', expected a size"),
+        (["--problem", "problem.json", "--budget=-3MiB"], 2, "--budget: found '-3MiB', which is negative"),
         (["--problem", "problem.json", "--budget", "lots"], 2, "--budget: found 'lots', expected a size"),
         (["--problem", "nothing.json"], 2, "nothing.json: $.budget_bytes: found 0, expected bytes, or a budget by"),
         (["--problem", "family.json"], 2, "family.json: $.fwd[0].impls[0].family: found 'cnov', expected families of"),

@@ -156,8 +156,9 @@ def import_(
 ) -> None:
     """Import a topology of another tool as a profile.
 
-    FILE is NCCL or RCCL topology XML, lstopo XML, the text of `nvidia-smi topo -m`, TACCL topology JSON, or topograph
-    YAML. The output of nccl-tests (its table, or the file of -J) fits the links of the profile of --costs-from.
+    FILE is NCCL or RCCL topology XML or their log (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,GRAPH), lstopo XML, the
+    text of `nvidia-smi topo -m`, TACCL topology JSON, or topograph YAML. The output of nccl-tests (its tables, or the
+    file of -J) fits the links of that log, or of the profile of --costs-from.
     """
     from treadle.probe.importer import import_profile, import_times, with_costs
 
@@ -187,22 +188,36 @@ def import_(
 
 
 def _show_collective_fit(fit: CollectiveFit, output: str, as_json: bool) -> None:
-    rows = [(size, time, fitted, fitted / time - 1) for size, time, fitted in fit.rows]
     if as_json:
-        keys = ("size_bytes", "measured_us", "fitted_us", "residual")
         found = {"part": fit.part, "alpha_us": fit.alpha_us, "beta_us_per_MB": fit.beta_us_per_MB}
-        found["sizes"] = [dict(zip(keys, row, strict=True)) for row in rows]
+        found["sizes"] = [
+            {
+                "collective": row.collective,
+                "size_bytes": row.size,
+                "measured_us": row.measured,
+                "fitted_us": row.fitted,
+                "residual": row.residual,
+            }
+            for row in fit.rows
+        ]
         print_json("profile-import", {**_summary(fit.hardware), "fit": found})
         return
-    print_table(
-        "",
-        ("size", "measured", "fitted", "residual"),
-        [(format_bytes(s), f"{t:,.2f} us", f"{f:,.2f} us", f"{100 * r:+.1f}%") for s, t, f, r in rows],
-    )
-    size, residual = fit.largest
-    note(f"largest residual {100 * residual:+.1f}% at {format_bytes(size)}")
+    for collective in dict.fromkeys(row.collective for row in fit.rows):
+        rows = [row for row in fit.rows if row.collective == collective]
+        print_table(
+            collective,
+            ("size", "measured", "fitted", "residual"),
+            [
+                (format_bytes(r.size), f"{r.measured:,.2f} us", f"{r.fitted:,.2f} us", f"{100 * r.residual:+.1f}%")
+                for r in rows
+            ],
+        )
+    largest = fit.largest
+    note(f"largest residual {100 * largest.residual:+.1f}% at {format_bytes(largest.size)} of {largest.collective}")
+    for test in fit.others:
+        note(f"left out {test}: the fit knows allreduce, allgather and reducescatter")
     cost = f"alpha {fit.alpha_us:.4g} us, beta {fit.beta_us_per_MB:.4g} us/MiB"
-    note(f"wrote {output}: {cost} of each link ({fit.part}), fitted to {many(len(rows), 'size')}")
+    note(f"wrote {output}: {cost} of each link ({fit.part}), fitted to {many(len(fit.rows), 'size')}")
 
 
 def _summary(hardware: Hardware) -> dict[str, object]:

@@ -13,6 +13,7 @@ from treadle.planner.documents.parsing import parse
 from treadle.planner.errors import InputError
 from treadle.probe.lstopo_xml import import_lstopo
 from treadle.probe.nccl_fit import CollectiveFit, fit_profile
+from treadle.probe.nccl_log import has_topology, import_nccl_log, is_log, summary
 from treadle.probe.nccl_tests import read_times
 from treadle.probe.nccl_xml import import_nccl
 from treadle.probe.nvidia_smi import import_nvidia_smi
@@ -28,8 +29,8 @@ def import_profile(
     cost_scale: float | None = None,
     node: Hardware | None = None,
 ) -> Hardware:
-    """Read NCCL or RCCL topology XML, lstopo XML, `nvidia-smi topo -m`, TACCL topology JSON, or topograph YAML; the
-    profile has one node, or those that topograph lists, each like that of `node`.
+    """Read NCCL or RCCL topology XML, their log, lstopo XML, `nvidia-smi topo -m`, TACCL topology JSON, or topograph
+    YAML; the profile has one node, or those that topograph lists, each like that of `node`.
 
     `message_bytes` and `cost_scale` belong to a TACCL topology: the message its costs are for, and what they were
     multiplied by. Raises InputError with file and line when the file is none of these or malformed.
@@ -49,6 +50,8 @@ def import_profile(
                 f"found keys {', '.join(sorted(raw)[:8]) or 'none'}, expected {expected}", where=where, path="$"
             )
         hardware = import_topograph(raw, where, name, node)
+    elif is_log(text):
+        hardware = import_nccl_log(text, where, name)
     elif not text.lstrip("\ufeff \t\r\n").startswith("<"):
         hardware = import_nvidia_smi(text, where, name)
     else:
@@ -64,19 +67,27 @@ def import_profile(
 
 
 def import_times(path: Path, name: str | None, costs: Hardware | None) -> CollectiveFit | None:
-    """The profile `costs` fitted to the times of a file of nccl-tests; None when the file is something else.
+    """A profile fitted to the times of a file of nccl-tests; None when the file is something else.
 
-    Raises InputError when the file cannot be read or fitted, or there is no `costs`.
+    The topology is that of the log of NCCL in the file, with what it lacks from `costs`, else that of `costs`. Raises
+    InputError when the file cannot be read or fitted, or there is no topology.
     """
-    measured = read_times(store.read_text(path).removeprefix("\ufeff"), str(path))
+    text, where = store.read_text(path).removeprefix("\ufeff"), str(path)
+    measured = read_times(text, where)
     if measured is None:
         return None
+    name = name or _name_of(path)
+    if has_topology(text):
+        logged = import_nccl_log(text, where, name)
+        topology = with_costs(logged, costs) if costs is not None else logged
+        return fit_profile(measured, topology, name, where, f"its log ({summary(text)})")
     if costs is None:
         raise InputError(
-            "found times of nccl-tests and no profile to fit, expected --costs-from NAME with the machine's topology",
-            where=str(path),
+            "found times of nccl-tests and no topology, expected --costs-from NAME with that of the machine, or a run "
+            "with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,GRAPH, whose log has it",
+            where=where,
         )
-    return fit_profile(measured, costs, name or _name_of(path), str(path))
+    return fit_profile(measured, costs, name, where)
 
 
 def _name_of(path: Path) -> str:

@@ -6,7 +6,8 @@ rings of one node use. The fit minimises
 
     sum over sizes of rho((a alpha + b S beta) / T - 1)        with alpha, beta >= 0
 
-for measured times T; rho is quadratic for small errors and linear for large ones, so that few outliers count little.
+for measured times T of all runs; rho is quadratic for small errors and linear for large ones, so that few outliers
+count little.
 nccl-tests times everything a collective does, so the profile's `transport` costs nothing beyond its links.
 """
 
@@ -26,7 +27,7 @@ from treadle.planner.passes.collective.limits import Effort, Limits
 from treadle.planner.passes.collective.sketching import propose
 from treadle.planner.passes.collective.synthesis import Request
 from treadle.planner.passes.collective.templates.ring import synthesize
-from treadle.probe.nccl_tests import Collective, CollectiveTimes
+from treadle.probe.nccl_tests import Collective, CollectiveTimes, NcclTimes
 
 OUTLIER = 0.05
 """Relative error from which on an error counts linearly."""
@@ -38,55 +39,86 @@ LEAST_SHARE = 0.1
 
 
 @dataclass(frozen=True)
+class FittedSize:
+    """A size of a run: bytes, measured and fitted us."""
+
+    collective: Collective
+    size: int
+    measured: float
+    fitted: float
+
+    @property
+    def residual(self) -> float:
+        return self.fitted / self.measured - 1
+
+
+@dataclass(frozen=True)
 class CollectiveFit:
-    """`rows` are (size in bytes, measured us, fitted us); `part` is the kind of link, or `network`."""
+    """Costs of `part`, a kind of links or of a network; `others` are tests in the file that were left out."""
 
     hardware: Hardware
     part: str
     alpha_us: float
     beta_us_per_MB: float
-    rows: tuple[tuple[int, float, float], ...]
+    rows: tuple[FittedSize, ...]
+    others: tuple[str, ...] = ()
 
     @property
-    def largest(self) -> tuple[int, float]:
-        """The size of the largest residual, and that residual, a share of the measured time."""
-        return max(((size, fit / time - 1) for size, time, fit in self.rows), key=lambda row: abs(row[1]))
+    def largest(self) -> FittedSize:
+        """The row of the largest residual."""
+        return max(self.rows, key=lambda row: abs(row.residual))
 
 
-def fit_profile(measured: CollectiveTimes, costs: Hardware, name: str, source: str) -> CollectiveFit:
+def fit_profile(measured: NcclTimes, costs: Hardware, name: str, source: str, origin: str = "") -> CollectiveFit:
     """The profile `costs` as `name`, with alpha and beta of what its ring is slowest on: the network where there are
     several nodes, else its one kind of links.
 
-    A profile of one node with a network stands for as many nodes as `measured` has hosts. Raises InputError when ranks
-    or hosts are not the profile's, its nodes are unequal or it has several kinds of links, and when the times do not
-    grow with the size.
+    A profile of one node with a network stands for as many nodes as `measured` has hosts. `origin` says in the sources
+    where the topology is from, if not from a profile. Raises InputError when ranks or hosts are not the profile's, its
+    nodes are unequal or it has several kinds of links, and when the times do not grow with the size.
     """
-    base = _machine(measured, costs, source)
+    base = _machine(measured.runs, costs, source)
     part = base.network.kind if base.nodes > 1 and base.network is not None else _kind(base)
-    sizes, times = (np.array(list(each), dtype=float) for each in (measured.times, measured.times.values()))
-    rows = np.outer(np.ones(len(sizes)), _coefficients(base, measured.collective))
-    rows[:, 1] *= sizes
+    rows, times = _equations(base, measured.runs)
     alpha, beta = _robust(rows / times[:, None])
-    if rows[-1, 1] * beta < LEAST_SHARE * times[-1]:
+    if np.max(rows[:, 1] * beta / times) < LEAST_SHARE:
         raise InputError("found times that do not grow with the size, expected larger sizes too (-e 1G)", where=source)
-    hardware = replace(_with(base, alpha, beta), name=name, transport=NO_COSTS, sources=_sources(base, measured))
-    fitted = rows @ np.array([alpha, beta])
-    table = zip(measured.times, measured.times.values(), map(float, fitted), strict=True)
-    return CollectiveFit(hardware, part, alpha, beta, tuple(table))
+    sources = _sources(base, measured.runs, origin or f"profile {costs.name}")
+    hardware = replace(_with(base, alpha, beta), name=name, transport=NO_COSTS, sources=sources)
+    sizes = [(run.collective, size, time) for run in measured.runs for size, time in run.times.items()]
+    fitted = map(float, rows @ np.array([alpha, beta]))
+    table = tuple(FittedSize(*size, fit) for size, fit in zip(sizes, fitted, strict=True))
+    return CollectiveFit(hardware, part, alpha, beta, table, measured.others)
 
 
-def _machine(measured: CollectiveTimes, costs: Hardware, source: str) -> Hardware:
+def _equations(base: Hardware, runs: tuple[CollectiveTimes, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """What alpha and beta are multiplied by, and the measured times: a row for each size of each run."""
+    blocks = []
+    for run in runs:
+        hops, wire = _coefficients(base, run.collective)
+        blocks.append(np.array([(hops, wire * size) for size in run.times]))
+    return np.vstack(blocks), np.array([time for run in runs for time in run.times.values()])
+
+
+def _machine(runs: tuple[CollectiveTimes, ...], costs: Hardware, source: str) -> Hardware:
     base = costs
-    if costs.nodes == 1 and costs.network is not None and not costs.other_nodes:
-        base = replace(costs, nodes=measured.hosts)
-    if not base.is_even:
-        raise InputError("found unequal nodes, expected equal ones", where=costs.name)
-    if (measured.ranks, measured.hosts) != (base.ranks, base.nodes):
+    if costs.network is None and max(run.hosts for run in runs) > 1:
         raise InputError(
-            f"found {many(measured.ranks, 'rank')} on {many(measured.hosts, 'host')}, expected the {costs.ranks} on "
-            f"{many(costs.nodes, 'node')} of profile {costs.name}",
+            f"found times of {runs[0].hosts} hosts and no network in profile {costs.name}, expected --costs-from a "
+            "profile with one",
             where=source,
         )
+    if costs.nodes == 1 and costs.network is not None and not costs.other_nodes:
+        base = replace(costs, nodes=runs[0].hosts)
+    if not base.is_even:
+        raise InputError("found unequal nodes, expected equal ones", where=costs.name)
+    for run in runs:
+        if (run.ranks, run.hosts) != (base.ranks, base.nodes):
+            raise InputError(
+                f"found {many(run.ranks, 'rank')} on {many(run.hosts, 'host')}, expected the {costs.ranks} on "
+                f"{many(costs.nodes, 'node')} of profile {costs.name}",
+                where=source,
+            )
     if base.ranks < 2:
         raise InputError("found 1 rank, expected at least 2", where=source)
     return base
@@ -144,13 +176,14 @@ def _robust(rows: np.ndarray) -> tuple[float, float]:
     return float(alpha), float(beta)
 
 
-def _sources(hardware: Hardware, measured: CollectiveTimes) -> dict[str, str]:
-    said = f"fitted to {measured.collective} times of nccl-tests, {many(len(measured.times), 'size')}"
+def _sources(hardware: Hardware, runs: tuple[CollectiveTimes, ...], origin: str) -> dict[str, str]:
+    collectives = ", ".join(run.collective for run in runs)
+    said = f"fitted to {collectives} times of nccl-tests, {many(sum(len(run.times) for run in runs), 'size')}"
     parts = ["network"] if hardware.nodes > 1 else [each for each in ("links", "switches") if getattr(hardware, each)]
     kept = {key: text for key, text in hardware.sources.items() if key.split(".")[0] not in (*parts, "transport")}
     free = "none beyond links: nccl-tests times whole collectives, so alpha and beta hold it"
     return {
         **kept,
-        **dict.fromkeys(parts, f"{said}; the topology is that of profile {hardware.name}"),
+        **dict.fromkeys(parts, f"{said}; the topology is that of {origin}"),
         "transport": free,
     }

@@ -1,11 +1,11 @@
-"""What nccl-tests wrote: the JSON of `-J` or the table it prints, and what an NCCL_DEBUG=INFO log says instead."""
+"""What nccl-tests wrote: the JSON of `-J` or the tables it prints, also among the lines of mpirun, srun and NCCL."""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import PurePath
 from statistics import median
@@ -22,15 +22,12 @@ TESTS: dict[str, Collective] = {
     "reduce_scatter_perf": "reducescatter",
 }
 LEAST_SIZES = 4
+PREFIX = re.compile(r"^\s*(?:\[[^\[\]\s]*\d+,\d+\]<std(?:out|err)>:|\[\d+\](?= )|\d+:(?= ))\s?")
+"""What mpirun --tag-output, other launchers and srun -l put before a line."""
 _EXPECTED_TEST = f"one of {', '.join(TESTS)}, whose rings the fit knows"
-_PREFIX = re.compile(r"^\[\d+,\d+\]<std(?:out|err)>:\s?")
-_RANK = re.compile(r"#\s+Rank\s+\d+(?:\s+Group\s+(\d+))?\s+Pid\s+\d+\s+on\s+(\S+)\s+device")
+_RANK = re.compile(r"#\s+Rank\s+(\d+)(?:\s+Group\s+(\d+))?\s+Pid\s+\d+\s+on\s+(\S+)\s+device")
 _HEADER = re.compile(r"#\s+size\s+count\s+type\s.*\b(?:time|cputime)\b")
-_TEST = re.compile(r"\b(\w+_perf)\b")
-_LOG = "NCCL INFO"
-_CHANNEL = re.compile(r"NCCL INFO Channel (\d+)(?:/\d+)? : (\d+)\S* -> (\d+)\S* .*?(?:via )(P2P|NET|SHM|COLLNET)")
-_HOST = re.compile(r"^(\S+?):\d+:\d+ \[\d+\] NCCL INFO", re.MULTILINE)
-_RANKS = re.compile(r"NCCL INFO .*\bnranks (\d+)")
+_TEST = re.compile(r"\b([a-z]\w*?_perf)(?:_mpi)?\b")
 
 
 @dataclass(frozen=True)
@@ -44,50 +41,82 @@ class CollectiveTimes:
 
 
 @dataclass(frozen=True)
+class NcclTimes:
+    """The runs of one file, one for each collective; `others` are tests that the fit does not know."""
+
+    runs: tuple[CollectiveTimes, ...]
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class _Row:
     size: int
     time: object
     wrong: tuple[object, ...]
 
 
-def read_times(text: str, where: str) -> CollectiveTimes | None:
+@dataclass
+class _Run:
+    """One run of a test; `ranks` are (rank, group, host)."""
+
+    test: str = ""
+    ranks: list[tuple[str, str, str]] = field(default_factory=list)
+    header: list[str] = field(default_factory=list)
+    rows: list[_Row] = field(default_factory=list)
+
+
+def read_times(text: str, where: str) -> NcclTimes | None:
     """The times of a file of nccl-tests, out of place where there are both; None for a file of something else.
 
-    Raises InputError for wrong results, times that are not positive, fewer than four sizes, several groups, another
-    test than those whose rings are known, and an NCCL log without a table.
+    Several runs of one collective count as one, with the median of each size. Raises InputError for wrong results,
+    times that are not positive, fewer than four sizes, several groups, and when no run is of a test whose rings are
+    known.
     """
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
-        if '"nccl_version"' not in text or '"config"' not in text:
-            return None
-        return _of_json(parse(text, where), where)
-    lines = [_PREFIX.sub("", line).strip() for line in text.splitlines()]
-    if any(_HEADER.match(line) for line in lines):
-        return _of_table(lines, where)
-    if _LOG in text:
-        raise InputError(
-            f"found an NCCL log of {_summary(text)} and no times, expected the output of nccl-tests; run "
-            "`all_reduce_perf -b 8 -e 1G -f 2 -J out.json` and import out.json",
-            where=where,
-        )
-    return None
-
-
-def _of_json(raw: Any, where: str) -> CollectiveTimes | None:
-    if not isinstance(raw, Mapping) or not isinstance(raw.get("config"), Mapping):
+        raw = parse(text, where) if '"nccl_version"' in text else None
+        return _of_json(raw, where) if isinstance(raw, Mapping) and "nccl_version" in raw else None
+    lines = [PREFIX.sub("", line).strip() for line in text.splitlines()]
+    runs = list(_runs(lines, where))
+    if not runs:
         return None
-    config, results = raw["config"], raw.get("results")
+    if len(runs) == 1 and not runs[0].test:
+        runs[0].test = next((test for test in TESTS if test in PurePath(where).name), "")
+    known = [run for run in runs if run.test in TESTS]
+    if not known:
+        raise _unknown_test(runs[0].test, where)
+    found: dict[tuple[Collective, int, int], list[_Row]] = defaultdict(list)
+    for run in known:
+        if not run.ranks:
+            raise InputError("found no lines `# Rank ... on HOST device`, expected one for each rank", where=where)
+        again, count = Counter(rank for rank, _, _ in run.ranks).most_common(1)[0]
+        if count > 1:
+            raise InputError(
+                f"found rank {again} {count} times, expected each once: for mpirun nccl-tests is built with MPI=1",
+                where=where,
+            )
+        _require_one_group((group for _, group, _ in run.ranks), where)
+        found[TESTS[run.test], len(run.ranks), len({host for _, _, host in run.ranks})] += run.rows
+    others = dict.fromkeys(run.test or "a test without a name" for run in runs if run.test not in TESTS)
+    return NcclTimes(tuple(_checked(*key, rows, where) for key, rows in found.items()), tuple(others))
+
+
+def _of_json(raw: Mapping[str, Any], where: str) -> NcclTimes:
+    config, results, args = raw.get("config"), raw.get("results"), raw.get("args")
+    if not isinstance(config, Mapping) or not isinstance(results, list):
+        path = "$.results" if isinstance(config, Mapping) else "$.config"
+        raise InputError(f"found no {path[2:]}, expected the file of a run that ended", where=where, path=path)
     devices = config.get("devices")
     if not isinstance(devices, list) or not devices or not all(isinstance(each, Mapping) for each in devices):
         raise InputError("found no devices, expected a list", where=where, path="$.config.devices")
-    if not isinstance(results, list):
-        raise InputError("found no results, expected those of a run that ended", where=where, path="$.results")
+    named = _TEST.fullmatch(PurePath(str(args[0])).name) if isinstance(args, list) and args else None
+    if named is None or named[1] not in TESTS:
+        raise _unknown_test(named[1] if named else "", where)
     # The file lists the first device of each process only.
     ranks = len(devices) * _whole(config, "nthreads", where) * _whole(config, "ngpus", where)
+    _require_one_group((str(each.get("group", 0)) for each in devices), where)
     rows = [_json_row(each, f"$.results[{index}]", where) for index, each in enumerate(results)]
-    args = raw.get("args")
-    test = PurePath(str(args[0])).name if isinstance(args, list) and args else ""
     hosts = {str(each.get("hostname")) for each in devices}
-    return _checked(test, ranks, len(hosts), {str(each.get("group", 0)) for each in devices}, rows, where)
+    return NcclTimes((_checked(TESTS[named[1]], ranks, len(hosts), rows, where),))
 
 
 def _whole(config: Mapping[str, Any], field: str, where: str) -> int:
@@ -109,43 +138,53 @@ def _json_row(raw: Any, path: str, where: str) -> _Row:
     return _Row(size, places[0]["time"], tuple(each.get("nwrong") for each in places))
 
 
-def _of_table(lines: list[str], where: str) -> CollectiveTimes:
-    header: list[str] = []
-    rows = []
+def _runs(lines: list[str], where: str) -> Iterator[_Run]:
+    """The runs of a text. Ranks stand before the header of a table, the name of its test before it or in its footer."""
+    run, name = _Run(), ""
     for line in lines:
         words = line.split()
-        if _HEADER.match(line):
-            header = words[1:] + ([""] if words[-1] == "timestamp" else [])
-            if "time" not in header:
+        named = _TEST.search(line)
+        if named and run.header and "concluded" in line:
+            run.test = run.test or named[1]
+        elif named:
+            name = named[1]
+        if rank := _RANK.match(line):
+            if run.header:
+                yield run
+                run = _Run()
+            run.ranks.append((rank[1], rank[2] or "0", rank[3]))
+        elif _HEADER.match(line):
+            run.header, run.test, name = words[1:] + ([""] if words[-1] == "timestamp" else []), name or run.test, ""
+            if "time" not in run.header:
                 raise _no_time("cputime", where, None)
-        elif header and words and words[0].isdecimal() and len(words) >= len(header) // 2:
-            rows.append(_table_row(words, header))
-    devices = [match for line in lines if (match := _RANK.match(line))]
-    if not devices:
-        raise InputError("found no lines `# Rank ... on HOST device`, expected one for each rank", where=where)
-    named = (match for line in lines if line.startswith("# Collective test") and (match := _TEST.search(line)))
-    test = next(named, None) or _TEST.search(where) or next((m for line in lines if (m := _TEST.search(line))), None)
-    hosts, groups = {match[2] for match in devices}, {match[1] or "0" for match in devices}
-    return _checked(test[1] if test else "", len(devices), len(hosts), groups, rows, where)
+        elif run.header and words and words[0].isdecimal() and len(words) >= len(run.header) // 2:
+            run.rows.append(_table_row(words, run.header))
+    if run.header:
+        yield run
 
 
 def _table_row(words: list[str], header: list[str]) -> _Row:
     """Columns count from the end: an operation without `redop` leaves that one empty."""
-    first = header.index("time") - len(header)
-    again = header.index("time", len(header) + first + 1) - len(header) if header.count("time") > 1 else first
-    only_in_place = len(words) < 4 - first
+    first, *others = (index - len(header) for index, name in enumerate(header) if name == "time")
+    again = others[0] if others else first
+    only_in_place = again > first and len(words) <= len(header) - (again - first)
     wrong = [index - len(header) for index, name in enumerate(header) if name == "#wrong"]
     time = words[again if only_in_place else first]
     return _Row(int(words[0]), time, tuple(words[at] for at in wrong if not only_in_place or at >= again))
 
 
-def _checked(test: str, ranks: int, hosts: int, groups: Iterable[str], rows: list[_Row], where: str) -> CollectiveTimes:
-    if test not in TESTS:
-        raise InputError(
-            f"found {f'a run of {test}' if test else 'no name of a test'}, expected {_EXPECTED_TEST}", where=where
-        )
+def _unknown_test(test: str, where: str) -> InputError:
+    if test:
+        return InputError(f"found a run of {test}, expected {_EXPECTED_TEST}", where=where)
+    return InputError(f"found no name of a test in the file or its name, expected {_EXPECTED_TEST}", where=where)
+
+
+def _require_one_group(groups: Iterable[str], where: str) -> None:
     if len(set(groups)) > 1:
         raise InputError("found ranks in several groups, expected all in one (no NCCL_TESTS_SPLIT)", where=where)
+
+
+def _checked(collective: Collective, ranks: int, hosts: int, rows: list[_Row], where: str) -> CollectiveTimes:
     found: dict[int, list[float]] = defaultdict(list)
     for row in rows:
         wrong = [each for each in row.wrong if each not in (None, "N/A") and _number(each) != 0]
@@ -158,10 +197,11 @@ def _checked(test: str, ranks: int, hosts: int, groups: Iterable[str], rows: lis
             found[row.size].append(time)
     if len(found) < LEAST_SIZES:
         raise InputError(
-            f"found {many(len(found), 'size')}, expected at least {LEAST_SIZES}, such as those of -b 8 -e 1G -f 2",
+            f"found {many(len(found), 'size')} of {collective}, expected at least {LEAST_SIZES}, such as those of "
+            "-b 8 -e 1G -f 2",
             where=where,
         )
-    return CollectiveTimes(TESTS[test], ranks, hosts, {size: median(found[size]) for size in sorted(found)})
+    return CollectiveTimes(collective, ranks, hosts, {size: median(found[size]) for size in sorted(found)})
 
 
 def _number(value: object) -> float | None:
@@ -174,16 +214,3 @@ def _number(value: object) -> float | None:
 
 def _no_time(found: str, where: str, path: str | None) -> InputError:
     return InputError(f"found {found}, expected the time of the device: run without -C 1", where=where, path=path or "")
-
-
-def _summary(text: str) -> str:
-    """Ranks, hosts, channels and transports of an NCCL log, as far as it has them."""
-    channels = [match.groups() for match in _CHANNEL.finditer(text)]
-    ends = {int(end) for _, src, dst, _ in channels for end in (src, dst)}
-    ranks = max([int(count) for count in _RANKS.findall(text)] + [1 + max(ends, default=-1)])
-    parts = [many(ranks, "rank")] if ranks else []
-    parts += [many(len(hosts), "host")] if (hosts := set(_HOST.findall(text))) else []
-    if channels:
-        parts += [many(len({number for number, *_ in channels}), "channel")]
-        parts += [f"transport {' and '.join(sorted({via for *_, via in channels}))}"]
-    return ", ".join(parts) or "an unknown number of ranks"

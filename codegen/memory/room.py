@@ -34,6 +34,7 @@ class MemoryTargets(Targets[MemoryDecisions]):
             "planned_ns": decisions.objective_ns,
             "store_all_peak_bytes": decisions.store_all_peak_bytes - reserve,
             **({"autocast": trace.autocast} if trace.autocast else {}),
+            **({"narrow": True} if trace.narrow else {}),
             **({"measured_on": trace.costs.device} if trace.costs.model == "measured" else {}),
         }
         if request.target.name == "torch-sac":

@@ -127,6 +127,10 @@ class OpRun(Record, frozen=True, kw_only=True):
     implementation: Name = "default"
 
 
+NARROW = frozenset(word for word in DTYPES if word.startswith(("bfloat16", "float16", "float8", "float4")))
+"""Floating types of 16 bits or less."""
+
+
 class Costs(Record, frozen=True, kw_only=True):
     """Where `time_ns` comes from."""
 
@@ -173,7 +177,12 @@ class Trace(Document, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
     """What the caller gets where it is not the one output or a tuple of them: a tree of values (see
     `treadle.planner.documents.values`) over `outputs`."""
     called: Called | None = None
-    """What the step is called with where that is not the tensors `inputs` in their order."""
+    """What the step is called with; None for the tensors `inputs` in their order, by place only."""
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the step computes in floating types of 16 bits or less, also where it turns autocast on itself."""
+        return self.autocast is not None or any(tensor.dtype in NARROW for tensor in self.tensors)
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for every broken cross reference."""

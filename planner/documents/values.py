@@ -32,6 +32,11 @@ class Called(Record, frozen=True, kw_only=True):
     parameters: tuple[str, ...] = ()
     """Names of the parameters that take arguments by place, in their order, as the called function has them."""
 
+    @property
+    def in_order(self) -> bool:
+        """Whether a call over the numbers of inputs takes them by their place, in their order, and nothing else."""
+        return not self.kwargs and all(tree == {"tensor": number} for number, tree in enumerate(self.args))
+
 
 def called_problems(path: str, called: Called, inputs: Sequence[Any]) -> Iterator[Problem]:
     """Yield every part of a call that stands for nothing (see `value_problems`), and what is not there once of

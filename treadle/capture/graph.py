@@ -80,8 +80,8 @@ def _returned(joint: JointGraph, ids: dict[fx.Node, str]) -> Any:
 
 
 def _called(called: Called | None, inputs: Sequence[str]) -> Called | None:
-    """How the step is called, or None where it takes its inputs in their order."""
-    if called is None or (not called.kwargs and called.args == tuple({"tensor": i} for i in range(len(inputs)))):
+    """How the step is called, or None where it takes its inputs in their order and no parameter has a name."""
+    if called is None or (not called.parameters and called.in_order):
         return None
     return call_renamed(called, dict(enumerate(inputs)))
 

@@ -6,16 +6,17 @@ strides and devices of tensors, the other values, and of the model its parameter
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from treadle.capture.load import ModelStep, name_of, parameters_of
 from treadle.fitting.settings import WHERE
 from treadle.planner.errors import InputError
-from treadle.runtime.values import take_apart
+from treadle.runtime.values import take_apart, tensors_of
 
 NAMED_TENSORS = 4
 """Tensors that the text of a form lists."""
@@ -63,21 +64,31 @@ class CallForm:
         )
 
 
-def form_of(model: nn.Module, call: ModelCall) -> CallForm:
-    """The form of a call of `model` as both are now. Raises InputError for an argument that no capture can hold."""
+def form_of(model: nn.Module, call: ModelCall, loss: Callable[..., Any] | None = None) -> CallForm:
+    """The form of a call of `model`, or of `loss(model, ...)`, as both are now; arguments by place and by keyword have
+    one form. Raises InputError for an argument that no capture can hold."""
 
     def refuse(place: str, kind: str) -> None:
         raise InputError(f"found {kind} as argument {place}", where=WHERE)
 
     tensors: list[Tensor] = []
-    tree = take_apart([list(call.args), call.kwargs], tensors, refuse)
+    arguments = _by_name(call, parameters_of(ModelStep(model, *call, loss)))
+    tree = [[name, take_apart(arguments[name], tensors, refuse, name)] for name in sorted(arguments)]
     layouts = tuple((t.dtype, t.layout, t.device, t.requires_grad, _order(t)) for t in tensors)
-    return CallForm((repr(tree), layouts, *_state(model)), tuple(tuple(t.shape) for t in tensors), _text(call, tensors))
+    return CallForm((repr(tree), layouts, *_state(model)), tuple(tuple(t.shape) for t in tensors), _text(arguments))
 
 
-def _text(call: ModelCall, tensors: list[Tensor]) -> str:
-    names = {id(value): f"{name} " for name, value in call.kwargs.items() if isinstance(value, Tensor)}
-    texts = [f"{names.get(id(t), '')}{str(t.dtype).removeprefix('torch.')} {list(t.shape)}" for t in tensors]
+def _by_name(call: ModelCall, names: Sequence[str]) -> dict[str, Any]:
+    """The arguments by name. A name that is given twice, which no function takes, has two entries."""
+    by_place = {name_of(index, names): value for index, value in enumerate(call.args)}
+    return by_place | {f"{name} again" if name in by_place else name: value for name, value in call.kwargs.items()}
+
+
+def _text(arguments: Mapping[str, Any]) -> str:
+    found = [
+        (name if tensor is value else "", tensor) for name, value in arguments.items() for tensor in tensors_of(value)
+    ]
+    texts = [f"{name} {str(t.dtype).removeprefix('torch.')} {list(t.shape)}".lstrip() for name, t in found]
     more = f" and {len(texts) - NAMED_TENSORS} more" if len(texts) > NAMED_TENSORS else ""
     return ", ".join(texts[:NAMED_TENSORS]) + more
 

@@ -57,7 +57,7 @@ def fit(
 
 def _first(programs: HeldPrograms, call: ModelCall) -> str:
     """Plan the call of the example batch, and say what was done."""
-    form = form_of(programs.model, call)
+    form = form_of(programs.model, call, programs.loss)
     trace = capture_model(programs.model, call.args, call.kwargs, loss=programs.loss, name=programs.name)
     if programs.fits(trace):
         programs.known[form] = PlainForm(fits=True)

@@ -81,7 +81,7 @@ class HeldPrograms:
     def of(self, call: ModelCall) -> PlannedModule | None:
         """The program of a training call, None for the model itself."""
         try:
-            form = form_of(self.model, call)
+            form = form_of(self.model, call, self.loss)
         except InputError as error:
             self.warn_once(f"runs as it is, out of the budget's control: {error.args[0]}")
             return None

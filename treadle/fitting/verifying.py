@@ -90,7 +90,7 @@ def _own_step(
         _put_back(model, buffers)
         for parameter, gradient in gradients.items():
             parameter.grad = gradient
-    tolerance = relative_tolerance(model.parameters(), bool(trace.autocast))
+    tolerance = relative_tolerance(model.parameters(), trace.narrow)
     findings = [
         f"output {place} differs from plain PyTorch's by {difference(a, b):.3g}, its largest is {largest(a):.3g}"
         for place, (a, b) in enumerate(zip(expected, found, strict=True))

@@ -65,6 +65,8 @@ def inputs_of(
         for key in kwargs:
             raise InputError(f"found the keyword {key!r}, expected {inputs} inputs by their place", where=where)
         return list(args)
+    if not kwargs and called.in_order:
+        return list(args)
     found: list[Any] = [None] * inputs
     values = _arranged(called, args, kwargs, where)
     for index, tree in enumerate(called.args):

@@ -17,7 +17,7 @@ DTYPES = {
     "int64": torch.int64,
 }
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-"""Tolerance of gradients, losses and buffers, relative to the largest value; COARSE for narrow types and autocast."""
+"""Tolerance of gradients, losses and buffers, relative to the largest value; COARSE where a step computes in narrow types."""
 COARSE = 1e-2
 NEAR = 8
 """Winograd's and Fourier transforms round several times as much as a direct convolution."""
@@ -56,10 +56,10 @@ def rounding_of_sums(ranks: int, dtype: torch.dtype, total: float) -> float:
     return 2 * (ranks - 1) * torch.finfo(dtype).eps * total if dtype.is_floating_point else 0.0
 
 
-def relative_tolerance(parameters: Iterable[Tensor], autocast: bool) -> float:
+def relative_tolerance(parameters: Iterable[Tensor], narrow: bool) -> float:
     """How far a step on these parameters may be off plain PyTorch's, relative to the largest value."""
     found = max((TOLERANCE.get(parameter.dtype, COARSE) for parameter in parameters), default=TOLERANCE[torch.float32])
-    return max(found, COARSE) if autocast else found
+    return max(found, COARSE) if narrow else found
 
 
 def within_rounding(

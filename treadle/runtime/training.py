@@ -70,7 +70,7 @@ def run_folder(
     buffers = dict(second.model.named_buffers())
     follower = follow(manifest.target, text, manifest.entry, second.model, second.loss)
     planned = ComparedTraining(second.model, follower, learning_rate, autocast, buffers)
-    tolerance = relative_tolerance(eager.parameters, "autocast" in manifest.facts)
+    tolerance = relative_tolerance(eager.parameters, bool(manifest.facts.keys() & {"autocast", "narrow"}))
     differences, scales = [], []
     findings: dict[str, str] = {}
     bit_equal = True

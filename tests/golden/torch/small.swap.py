@@ -22,10 +22,12 @@ PREDICTED_NS = 76125
 
 # What the step expects of the model, and its inputs: name and storage. OPTIMIZER is what the step adds to the model's
 # own, zero at first. OUTPUTS are handed to the caller.
+# CALLED is what the step is called with: trees of values, with the numbers of INPUTS.
 NAME = "small"
 PARAMETERS = {"0.weight": "parameter_0", "0.bias": "parameter_1", "2.weight": "parameter_2", "2.bias": "parameter_3"}
 BUFFERS = {}
 OPTIMIZER = {}
+CALLED = {"args": [{"tensor": 0}, {"tensor": 1}], "kwargs": {}, "parameters": ["x", "y"]}
 INPUTS = ["input_0", "input_1"]
 TANGENTS = ["tangent_0"]
 OUTPUTS = ["mse_loss"]

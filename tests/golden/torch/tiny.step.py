@@ -13,6 +13,7 @@ aten = torch.ops.aten
 # What the step expects: [dtype, shape] of parameters and buffers, [dtype, shape, stride] of inputs. TANGENTS lists the
 # outputs that take a gradient, GRADIENTS the names that `backward` yields, in its order, FROZEN what must require none,
 # EVALUATING the modules in evaluation mode.
+# CALLED is what the step is called with: trees of values, with the numbers of INPUTS.
 # HANDED are the gradients with which those before them, back to the one named before, are handed over.
 PARAMETERS = {
     "conv.weight": ["float32", [4, 2, 3, 3]],
@@ -26,6 +27,7 @@ BUFFERS = {
     "norm.running_var": ["float32", [4]],
     "norm.num_batches_tracked": ["int64", []],
 }
+CALLED = {"args": [{"tensor": 0}, {"tensor": 1}], "kwargs": {}, "parameters": ["x", "y"]}
 INPUTS = [["float32", [3, 2, 8, 8], [128, 64, 8, 1]], ["float32", [3, 32], [32, 1]]]
 TANGENTS = [0]
 GRADIENTS = ["linear.bias", "linear.weight", "norm.weight", "norm.bias", "conv.weight"]

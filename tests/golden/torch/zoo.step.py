@@ -14,6 +14,7 @@ aten = torch.ops.aten
 # What the step expects: [dtype, shape] of parameters and buffers, [dtype, shape, stride] of inputs. TANGENTS lists the
 # outputs that take a gradient, GRADIENTS the names that `backward` yields, in its order, FROZEN what must require none,
 # EVALUATING the modules in evaluation mode.
+# CALLED is what the step is called with: trees of values, with the numbers of INPUTS.
 # HANDED are the gradients with which those before them, back to the one named before, are handed over.
 # SCALES are the scales, each with its shift, by which the backward pass divides.
 PARAMETERS = {
@@ -35,6 +36,7 @@ BUFFERS = {
     "norm.running_var": ["float32", [8]],
     "norm.num_batches_tracked": ["int64", []],
 }
+CALLED = {"args": [{"tensor": 0}, {"tensor": 1}], "kwargs": {}, "parameters": ["images", "labels"]}
 INPUTS = [["float32", [6, 3, 16, 16], [768, 256, 16, 1]], ["int64", [6], [1]]]
 TANGENTS = [0]
 GRADIENTS = [

@@ -37,7 +37,9 @@ def test_a_smaller_batch_that_fits_runs_as_it_is(fitted: FittedModule, caplog: p
     with caplog.at_level(logging.INFO, "treadle.fit"):
         fitted(*batch_of(BATCH // 4)).backward()
         assert last(fitted) == PlainForm(fits=True)
-        assert f"a batch of float32 [{BATCH // 4}, 16], float32 [{BATCH // 4}, 16]: plain PyTorch needs" in caplog.text
+        assert (
+            f"a batch of x float32 [{BATCH // 4}, 16], y float32 [{BATCH // 4}, 16]: plain PyTorch needs" in caplog.text
+        )
         caplog.clear()
         fitted(*batch_of(BATCH // 4)).backward()
         assert not [record for record in caplog.records if record.name.startswith("treadle")]
@@ -128,6 +130,22 @@ def test_autocast_frozen_parameters_and_modes_are_other_forms(fitted: FittedModu
     fitted.double()
     fitted(*(tensor.double() for tensor in small)).backward()
     assert len(fitted.programs.known) == 4
+
+
+def test_a_call_by_keyword_takes_the_plan_of_one_by_place(fitted: FittedModule) -> None:
+    x, y = batch_of()
+    results = []
+    for args, kwargs in (((x, y), {}), ((x,), {"y": y}), ((), {"y": y, "x": x})):
+        torch.manual_seed(1)
+        results.append(fitted(*args, **kwargs))
+    assert len(fitted.programs.known) == 1
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+    by_name = treadle.fit(Deep(), {"x": x}, budget="0.6x")
+    by_name(x).sum().backward()
+    assert len(by_name.programs.known) == 1
+    with pytest.raises(TypeError, match="multiple values for argument 'x'"):
+        by_name(x, x=x)
 
 
 def test_gradients_that_the_plan_does_not_count_are_reported_once(

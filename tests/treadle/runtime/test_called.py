@@ -58,6 +58,19 @@ def test_arguments_may_come_in_any_order_by_place_or_by_keyword() -> None:
         assert [*map(id, given(*args, **kwargs))] == [id(X), id(Y), id(Z)]
 
 
+def test_inputs_in_their_order_may_come_by_keyword_too() -> None:
+    called = Called(args=({"tensor": 0}, {"tensor": 1}), parameters=("x", "y"))
+    assert called.in_order
+    for args, kwargs in (((X, Y), {}), ((X,), {"y": Y}), ((), {"y": Y, "x": X})):
+        assert inputs_of(called, 2, args, kwargs, "net") == [X, Y]
+    with pytest.raises(InputError, match="found x twice, by its place and by keyword"):
+        inputs_of(called, 2, (X,), {"x": X}, "net")
+    with pytest.raises(InputError, match="found z, expected x, y as when the step was captured"):
+        inputs_of(called, 2, (X,), {"z": X}, "net")
+    assert not Called(args=({"tensor": 1}, {"tensor": 0}), parameters=("x", "y")).in_order
+    assert not Called(args=({"tensor": 0}, None)).in_order
+
+
 EXTRA = Extra(Z, 2.0)
 DIFFERENT: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
     ((), {"extra": EXTRA, "cache": False}, "found no batch, expected it"),

@@ -176,7 +176,7 @@ def _verify(step: ModelStep, trace: Trace, program: Program, promised: int | Non
 
 def _value_findings(eager: _Side, other: _Side, step: ModelStep) -> tuple[list[str], float]:
     """A sentence for each value that differs beyond rounding, and the largest relative difference of all."""
-    tolerance = relative_tolerance(eager.model.parameters(), bool(eager.trace.autocast))
+    tolerance = relative_tolerance(eager.model.parameters(), eager.trace.narrow)
     findings: list[str] = []
     gaps = [0.0]
     together = enumerate(zip(eager.outputs, other.outputs, strict=True))

@@ -303,15 +303,15 @@ REFUSALS = {
     "evaluation": (_call_in_evaluation, "evaluation mode"),
     "create graph": (lambda m, i: grad(m(*i), list(m.parameters()), create_graph=True), "create_graph=True"),
     "part in evaluation": (lambda m, i: (m.model.dropout.eval(), m(*i)), "module 'dropout' in evaluation mode"),
-    "shape": (lambda m, i: m(i[0][:1], i[1][:1]), r"input 0 of float32 \[1, 3, 16, 16\], expected float32 \[4, 3, 16"),
-    "dtype": (lambda m, i: m(i[0].double(), i[1]), "input 0 of float64"),
-    "stride": (lambda m, i: m(i[0].to(memory_format=torch.channels_last), i[1]), r"input 0 of strides .*contiguous"),
+    "shape": (lambda m, i: m(i[0][:1], i[1][:1]), r"images of float32 \[1, 3, 16, 16\], expected float32 \[4, 3, 16"),
+    "dtype": (lambda m, i: m(i[0].double(), i[1]), "images of float64"),
+    "stride": (lambda m, i: m(i[0].to(memory_format=torch.channels_last), i[1]), r"images of strides .*contiguous"),
     "count": (lambda m, i: m(i[0]), "found 1 inputs, expected 2"),
-    "kind": (lambda m, i: m(i[0], 3), "input 1 of type int"),
+    "kind": (lambda m, i: m(i[0], 3), "labels of type int"),
     "autocast": (_autocast, "autocast"),
     "precision": (lambda m, i: m.double()(*i), r"parameter 'stem.weight' of float64"),
-    "device": (lambda m, i: m.to("meta")(*i), r"'input 0' on cpu, expected meta"),
-    "input gradient": (lambda m, i: m(i[0].requires_grad_(), i[1]), "'input 0' requiring a gradient"),
+    "device": (lambda m, i: m.to("meta")(*i), r"'images' on cpu, expected meta"),
+    "input gradient": (lambda m, i: m(i[0].requires_grad_(), i[1]), "'images' requiring a gradient"),
     "second backward": (_backward_twice, "second backward"),
     "changed in place": (_change_between, "changed in place"),
 }
@@ -430,7 +430,7 @@ def _hooked(parameters, _):
 
 CHANGES = {
     "output 0": lambda model, inputs: model(*inputs).mul_(2),
-    "input 0": partial(_changing, lambda _, inputs: inputs[0].add_(0)),
+    "x": partial(_changing, lambda _, inputs: inputs[0].add_(0)),
     "parameter 'left'": partial(_changing, lambda parameters, _: parameters["left"].detach().add_(0)),
     "parameter 'scale'": partial(_changing, _hooked),
 }

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import copy
 import io
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from msgspec.structs import replace
+from torch import Tensor, nn
 
 import treadle
 from examples.models import masked_lm
 from examples.models.masked_lm import MaskedLMOutput
+from tests.codegen.plans import decisions_keeping, plan_with
 from tests.planner.plans import memory_plan
 from treadle.capture.costs import with_roofline
 from treadle.capture.live import capture_model
@@ -114,3 +117,41 @@ def test_an_input_changed_before_the_backward_pass_is_named() -> None:
     batch["tokens"]["mask"].zero_()
     with pytest.raises(InputError, match=r"tokens\['mask'\] changed in place"):
         result.loss.backward()
+
+
+class Difference(nn.Module):
+    """Not symmetric, so that arguments in each other's places show."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(0, 1, 4))
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        return (self.weight * left).tanh() - right
+
+
+def error(model: nn.Module, right: Tensor, left: Tensor) -> Tensor:
+    """Takes the model's arguments in another order."""
+    return model(left, right).square().mean()
+
+
+@pytest.mark.parametrize("loss", [None, error])
+@pytest.mark.parametrize("places", range(3))
+def test_arguments_come_by_place_or_by_keyword_however_they_were_captured(places: int, loss: Any) -> None:
+    arguments = {"right": torch.randn(3, 4), "left": torch.randn(3, 4)}
+    order = ("left", "right") if loss is None else ("right", "left")
+    args, kwargs = split(arguments, order[:places])
+    model = Difference()
+    trace = capture_model(model, args, kwargs, loss=loss)
+    timed = replace(trace, ops=tuple(replace(op, time_ns=1, implementations=()) for op in trace.ops))
+    planned = treadle.apply(model, plan_with(decisions_keeping(timed, ())), timed)
+    expected = (loss(model, **arguments) if loss else model(**arguments)).sum()
+    for names in ([], order[:1], order):
+        args, kwargs = split(arguments, names)
+        assert torch.equal(planned(*args, **kwargs).sum(), expected)
+
+
+def split(arguments: dict[str, Tensor], by_place: Sequence[str]) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """Arguments by place in this order, and the others by keyword."""
+    kwargs = {name: value for name, value in arguments.items() if name not in by_place}
+    return [arguments[name] for name in by_place], kwargs

@@ -82,3 +82,30 @@ def test_apply_verifies_a_plan_on_a_copy_of_the_model():
         apply(model, plan, trace, verify=True)
     with pytest.raises(InputError, match="found no MODULE:FUNCTION"):
         apply(model, plan, replace(trace, entry=None), verify=True)
+
+
+class Converting(nn.Module):
+    """Turns autocast on itself, as models do that Accelerate prepared."""
+
+    def __init__(self, enabled):
+        super().__init__()
+        self.enabled, self.last = enabled, nn.Linear(32, 4)
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.enabled):
+            return self.last(nn.functional.gelu(x))
+
+
+@pytest.mark.parametrize("narrow", [True, False])
+def test_values_are_compared_in_the_precision_that_the_step_itself_chose(narrow):
+    torch.manual_seed(0)
+
+    def converting():
+        return Converting(narrow), (torch.linspace(-4, 4, 64 * 32).view(64, 32),)
+
+    trace = capture(converting, "converting")
+    assert (trace.autocast, trace.narrow) == (None, narrow)
+    gelu = next(op for op in trace.ops if op.target == "aten.gelu.default")
+    nearly = replace(gelu, kwargs={"approximate": "tanh"})
+    rounded = replace(trace, ops=tuple(nearly if op is gelu else op for op in trace.ops))
+    assert bool(verify_capture(build_step(converting, "converting"), rounded).findings) == (not narrow)

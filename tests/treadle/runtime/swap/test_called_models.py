@@ -8,6 +8,7 @@ import torch
 import treadle
 from examples.models import masked_lm
 from examples.models.masked_lm import MaskedLMOutput
+from tests.treadle.runtime.swap import steps
 from tests.treadle.runtime.swap.steps import model_of, plan_of, trace_of
 from treadle.planner.errors import InputError
 from treadle.runtime.swap.swapped import SwappedStep
@@ -33,6 +34,18 @@ def test_iterations_are_those_of_the_plain_model() -> None:
         assert torch.equal(ours["logits"], theirs[1])
         for (name, a), b in zip(step.model.named_parameters(), plain.parameters(), strict=True):
             torch.testing.assert_close(a.grad, b.grad, msg=name)
+
+
+def test_arguments_come_by_place_or_by_keyword() -> None:
+    _, batch = masked_lm.tiny()
+    assert torch.equal(swapped()(batch["tokens"], batch["labels"]).loss, swapped()(**batch).loss)
+    x, labels = steps.batch("tiny", 0)
+    losses = []
+    for args, kwargs in (((x, labels), {}), ((x,), {"labels": labels}), ((), {"labels": labels, "x": x})):
+        step = treadle.swapped(model_of("tiny"), plan_of("tiny", "adam"), trace_of("tiny", "adam"), backend="cpu")
+        torch.manual_seed(1)
+        losses.append(step(*args, **kwargs))
+    assert losses[0] == losses[1] == losses[2]
 
 
 def test_a_call_of_another_form_is_refused_by_its_place() -> None:

@@ -17,7 +17,7 @@ DTYPES = {
     "int64": torch.int64,
 }
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-"""Tolerance of gradients, losses and buffers, relative to the largest value; COARSE where a step computes in narrow types."""
+"""Tolerance of gradients, losses and buffers, relative to the largest value; COARSE for narrow types and autocast."""
 COARSE = 1e-2
 NEAR = 8
 """Winograd's and Fourier transforms round several times as much as a direct convolution."""

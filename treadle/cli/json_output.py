@@ -48,6 +48,13 @@ def print_json(schema: str, value: Mapping[str, Any], version: int = 1) -> None:
     _awaited.set(False)
 
 
+def _option(error: BaseException) -> str | None:
+    """The option that typer refuses, in its long form; None for an argument."""
+    names = [getattr(error, "option_name", None), *getattr(getattr(error, "param", None), "opts", ())]
+    options = [name for name in names if name and name.startswith("-")]
+    return max(options, key=len, default=None)
+
+
 def _valid(value: Any) -> Any:
     """`value` with texts that every JSON reader takes: half a surrogate pair, which Python writes, is none."""
     match value:
@@ -75,7 +82,7 @@ def print_error(message: str, code: int, error: BaseException) -> None:
         "code": code,
         "kind": KINDS[code],
         "file": None if option or where.startswith("<") else where or None,
-        "option": option or next(iter(getattr(getattr(error, "param", None), "opts", ())), None),
+        "option": option or _option(error),
         "path": getattr(error, "path", "") or None,
         "findings": list(getattr(error, "findings", ())),
     }

@@ -35,7 +35,7 @@ class CommandGroup(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
             typer.echo(ctx.get_help(), err=True)
-            raise typer.Exit(2)
+            raise UsageError("found no command", ctx)
         if args[:1] == ["help"]:
             args = [*args[1:], "--help"]
         return super().parse_args(ctx, args)

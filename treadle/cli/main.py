@@ -16,6 +16,7 @@ from treadle.__main__ import INTERRUPTED
 from treadle.cli.json_output import one_document, print_error
 from treadle.cli.lazy import LazyGroup, new_app
 from treadle.cli.limit import since
+from treadle.cli.streams import open_streams
 from treadle.cli.verbosity import verbosity, with_verbosity
 from treadle.planner.documents.nearest import question, unknown
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError, TreadleError, brief
@@ -77,12 +78,7 @@ cli: Any = with_verbosity(get_command(app))
 
 def main(began: float | None = None) -> None:
     """Entry point; ends the process with the exit code that the error asks for. `began`: when the process did."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:  # closed by the caller
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-        else:  # a terminal that cannot show a character gets another one
-            stream.reconfigure(errors="replace")
+    open_streams()
     if os.environ.get(COMPLETION):
         os.environ["COLUMNS"] = "9999"  # help texts are wrapped there, and fish takes every line for a name
         cli.main(prog_name="treadle")
@@ -110,13 +106,6 @@ def _run(arguments: list[str], began: float) -> int:
         return _fail(str(error), error.exit_code, error)
     except (KeyboardInterrupt, typer.Abort) as error:
         return _fail("interrupted", INTERRUPTED, error)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except SystemExit as stop:
-        if isinstance(stop.__context__, BrokenPipeError):  # rich ends the process itself
-            return 0
-        raise
     except OSError as error:
         place = f"{error.filename}: " if error.filename is not None else ""
         return _fail(f"{place}{error.strerror or error}", InputError.exit_code, error)

@@ -49,7 +49,7 @@ def positive(help: str) -> Any:
 
 def share(help: str) -> Any:
     """A number from 0 to 1, or percent: `5%`."""
-    return _number(_of_one, (), "SHARE", help, lambda x: 0 <= x <= 1, "0<=x<=1")
+    return _number(_of_one, (), "SHARE", help, lambda x: 0 <= x <= 1, "0<=x<=1", "such as 5% or 0.05")
 
 
 def _of_one(text: str | float) -> float:
@@ -70,16 +70,19 @@ def _number(
     help: str,
     inside: Callable[[Any], bool],
     span: str,
+    example: str = "",
 ) -> Any:
-    """A number inside a span, which the help shows. Its parser raises BadParameter for anything else."""
+    """A number inside a span, which the help shows. Its parser raises BadParameter for anything else, with the
+    example."""
+    such = f", {example}" if example else ""
 
     def parse(text: str) -> float:
         try:
             number = kind(text)
         except ValueError:
-            raise typer.BadParameter(f"{text!r} is not a {'whole ' if kind is int else ''}number.") from None
+            raise typer.BadParameter(f"{text!r} is not a {'whole ' if kind is int else ''}number{such}.") from None
         if not inside(number):
-            raise typer.BadParameter(f"{text} is not in the range {span}.")
+            raise typer.BadParameter(f"{text} is not in the range {span}{such}.")
         return number
 
     return typer.Option(*names, metavar=metavar, help=f"{help} [{span}]", parser=parse)

@@ -101,5 +101,13 @@ def test_decisions_that_fit_the_inputs_no_more_are_stale(here, capsys):
 
 def test_the_share_needs_fresh_and_is_a_share(here, capsys):
     assert run(["check", "swap.json", "--max-regression", "5%"]) == 2
-    assert run(["check", "swap.json", "--fresh", "--max-regression", "500%"]) == 2
-    assert "500% is not in the range 0<=x<=1" in capsys.readouterr().err
+    capsys.readouterr()
+    for share, wrong in {
+        "500%": "500% is not in the range 0<=x<=1",
+        "5": "5 is not in the range 0<=x<=1",
+        "-1": "-1 is not in the range 0<=x<=1",
+        "nan": "nan is not in the range 0<=x<=1",
+        "5%%": "'5%%' is not a number",
+    }.items():
+        assert run(["check", "swap.json", "--fresh", "--max-regression", share]) == 2
+        assert f"'--max-regression': {wrong}, such as 5% or 0.05 (see" in capsys.readouterr().err

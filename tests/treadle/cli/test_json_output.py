@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import GOLDEN
-from treadle.cli.main import run
+from tests.treadle.cli.test_main import leaves
+from treadle.cli.main import cli, run
 
 ERROR_KEYS = {"message", "code", "kind", "file", "option", "path", "findings"}
 
@@ -43,6 +44,19 @@ def test_usage_errors_name_the_option(capsys):
     assert failed(["check", "--json"], capsys)["kind"] == "bad-input"
     assert failed(["chekc", "--json"], capsys)["code"] == 2
     assert failed(["plan", "job", "j.yaml", "-o", "", "--json"], capsys)["option"] == "--output"
+    assert failed(["plan", "job", "j.yaml", "--json"], capsys)["option"] == "--output"
+    assert failed(["check", "x.xml", "--frehs", "--json"], capsys)["option"] == "--frehs"
+    assert failed(["profile", "--json"], capsys)["option"] == "--json"
+
+
+def test_wrong_usage_of_every_command_is_a_document(capsys):
+    for name, command in leaves(cli).items():
+        error = failed([*name.split(), "--json", "--unknown-option"], capsys)
+        assert (error["kind"], error["option"]) == ("bad-input", "--unknown-option")
+        if any(each.required for each in command.params):
+            lacking = failed([*name.split(), "--json"], capsys)
+            assert (lacking["code"], lacking["file"]) == (2, None)
+            assert lacking["option"] is None or lacking["option"].startswith("--")
 
 
 def test_a_missing_backend_and_a_bug_are_documents_too(monkeypatch, capsys):
@@ -79,12 +93,18 @@ ROWS = re.findall(
 )
 KEYS = {name: (set(re.findall(r"`(\w+)`", always)), set(re.findall(r"`(\w+)`", rest))) for name, always, rest in ROWS}
 COMMANDS = {
+    "examples": "examples -o copied",
+    "trace": "trace capture examples.models.unet:tiny --hardware cpu-2x2 -o trace.json",
     "plan-memory": "plan memory --problem memory-problem.yaml --gap 0 --budget 445 -o m.json",
     "plan-memory-budgets": "plan memory --problem memory-problem.yaml --gap 0 --sweep 445B..600B:2 -o points",
     "plan-swap": "plan swap --problem swap-problem.yaml --method exact --workers 1 -o s.json",
     "plan-collective": "plan collective allgather --hardware ring4 --size 64KiB --method ring -o c.json",
     "plan-fusion": "plan fusion examples.fusion.sgd:program --hardware switch4 --bind N=1M -o f.json",
+    "plan-collective-sizes": "plan collective allgather --hardware ring4 --sizes 64KiB..128KiB:2 --method ring -o many",
+    "plan-fusion-sizes": "plan fusion examples.fusion.sgd:program --hardware switch4 --sweep N=1K..4K:2 -o sizes",
+    "plan-fusion-found": "plan fusion --trace trace.json --hardware switch4 -o found",
     "generate": "generate c.json --target msccl-xml -o x",
+    "run-collective": "run x",
     "check": "check c.json x m.json --fresh",
     "diff": "diff c.json c.json",
     "simulate-plan": "simulate m.json",

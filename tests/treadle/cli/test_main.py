@@ -200,6 +200,7 @@ def test_no_arguments_print_the_help_as_wrong_usage(arguments: list[str]) -> Non
     assert done.stdout == ""
     assert done.stderr.startswith("Usage: treadle")
     assert "Commands:" in done.stderr
+    assert done.stderr.endswith(f"\nerror: found no command (see `{' '.join(['treadle', *arguments])} --help`)\n")
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:
@@ -225,7 +226,7 @@ def test_a_reader_that_never_came_is_no_error(arguments: list[str], tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("redirection", "code", "line"),
-    [(">&-", 0, ""), ("2>&-", 0, ""), (">/dev/full", 2, "error: No space left on device\n")],
+    [(">&-", 0, ""), ("2>&-", 0, ""), (">/dev/full", 2, "error: stdout: No space left on device\n")],
 )
 def test_closed_and_full_outputs_end_quietly(redirection: str, code: int, line: str) -> None:
     script = f"{sys.executable} -m treadle profile list {redirection}"

@@ -160,7 +160,7 @@ def import_(
     text of `nvidia-smi topo -m`, TACCL topology JSON, or topograph YAML. The output of nccl-tests (its tables, or the
     file of -J) fits the links of that log, or of the profile of --costs-from.
     """
-    from treadle.probe.importer import import_profile, import_times, with_costs
+    from treadle.probe.importer import costs_for, import_profile, import_times, with_costs
 
     costs = None if costs_from is None else load_hardware(costs_from)
     fit = None if message_size or cost_scale else import_times(Path(file), name, costs)
@@ -181,9 +181,10 @@ def import_(
         if "assumed" in source:
             note(f"{field}: {source}")
     if any(link.alpha_us is None for link in hardware.links) or any(s.alpha_us is None for s in hardware.switches):
+        names = ", ".join(costs_for(hardware)) or "a profile that has costs of all their kinds"
         note(
             "the file gives no latencies, so nothing can be planned on its links yet: "
-            "measure on that machine, or import again with --costs-from NAME"
+            f"measure on that machine, or import again with --costs-from {names}"
         )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec.structs import replace
 
+from treadle.planner import resources
 from treadle.planner.documents import store, taccl_files
 from treadle.planner.documents.hardware import Hardware, Link, Switch
 from treadle.planner.documents.parsing import parse
@@ -17,8 +19,10 @@ from treadle.probe.nccl_log import has_topology, import_nccl_log, is_log, summar
 from treadle.probe.nccl_tests import read_times
 from treadle.probe.nccl_xml import import_nccl
 from treadle.probe.nvidia_smi import import_nvidia_smi
+from treadle.probe.resolve import load_hardware
 from treadle.probe.topograph import import_topograph, is_topograph
 
+PartT = TypeVar("PartT", Link, Switch)
 _ROOT = re.compile(r"<(system|topology)[\s>/]")
 
 
@@ -94,6 +98,25 @@ def _name_of(path: Path) -> str:
     return re.split(r"[.\s]", path.name.lstrip("."))[0] or "imported"
 
 
+def costs_for(hardware: Hardware) -> list[str]:
+    """The shipped profiles that have alpha and beta for every link and switch of `hardware`."""
+    return [name for name in resources.names("profiles") if _has_costs(load_hardware(name), hardware)]
+
+
+def _has_costs(costs: Hardware, hardware: Hardware) -> bool:
+    try:
+        _costed(hardware, costs)
+    except InputError:
+        return False
+    return True
+
+
+def _costed(hardware: Hardware, costs: Hardware) -> tuple[tuple[Link, ...], tuple[Switch, ...]]:
+    links = tuple(_with_cost(link, costs) for link in hardware.links)
+    switches = tuple(_with_cost(switch, costs) for switch in hardware.switches)
+    return links, switches
+
+
 def with_costs(hardware: Hardware, costs: Hardware) -> Hardware:
     """`hardware` with alpha and beta of each link kind, and the network, of `costs` where it has none itself.
 
@@ -101,8 +124,12 @@ def with_costs(hardware: Hardware, costs: Hardware) -> Hardware:
     `costs` lacks a kind or has it with different costs.
     """
     source = f"copied from profile {costs.name}"
-    links = tuple(_with_cost(link, costs) for link in hardware.links)
-    switches = tuple(_with_cost(switch, costs) for switch in hardware.switches)
+    try:
+        links, switches = _costed(hardware, costs)
+    except InputError as error:
+        if not (others := costs_for(hardware)):
+            raise
+        raise InputError(f"{error.args[0]}, as {', '.join(others)} have", where=costs.name) from None
     sources = dict(hardware.sources)
     for field, before, after in (("links", hardware.links, links), ("switches", hardware.switches, switches)):
         if before != after:
@@ -117,7 +144,7 @@ def with_costs(hardware: Hardware, costs: Hardware) -> Hardware:
     return replace(hardware, links=links, switches=switches, network=network, sources=sources)
 
 
-def _with_cost(part: Link | Switch, costs: Hardware) -> Link | Switch:
+def _with_cost(part: PartT, costs: Hardware) -> PartT:
     if part.alpha_us is not None and part.beta_us_per_MB is not None:
         return part
     known = {

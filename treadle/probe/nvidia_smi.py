@@ -10,14 +10,16 @@ import re
 from dataclasses import dataclass
 
 import networkx as nx
+from msgspec.structs import replace
 
-from treadle.planner.documents.hardware import Hardware, Host, PcieSwitch, Switch
+from treadle.planner.documents.hardware import Hardware, Host, Link, PcieSwitch, Switch
 from treadle.planner.errors import InputError
 from treadle.probe.pcie_tree import NicPort, PcieGpu, PciePlace, assemble, merged
 
 MOST_NVLINKS = 18
 """No GPU up to Blackwell has more; a matrix that needs more per GPU shows one NVSwitch fabric, not direct links."""
 
+PEERS = "assumed: without NVLink the GPUs reach each other over PCIe, which counts as one switch"
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _GPU = re.compile(r"GPU[0-9]+")
 _NVLINKS = re.compile(r"NV([1-9][0-9]{0,2})")
@@ -46,20 +48,30 @@ def import_nvidia_smi(text: str, where: str, name: str) -> Hardware:
     numa = {gpu: _numa(rows[gpu]) for gpu in gpus}
     legend = {match[1]: match[2] for line in text.splitlines() if (match := _LEGEND.fullmatch(line))}
     switched = _is_switched(gpus, nvlinks)
+    links = [] if switched else merged((gpus.index(a), gpus.index(b), "nvlink", n) for (a, b), n in nvlinks.items())
     affinities = {row.rest[0] for gpu in gpus if (row := rows[gpu]).rest}
     numas = {node for node in numa.values() if node is not None}
-    return assemble(
+    hardware = assemble(
         name,
         "imported from the text of `nvidia-smi topo -m`",
         [PcieGpu(gpu, "unknown GPU", PciePlace(places[gpu], numa[gpu])) for gpu in gpus],
         [NicPort(legend.get(nic, nic), PciePlace(places[nic], _numa_of_nic(nic, gpus, rows, numa))) for nic in others],
         bridges,
-        [] if switched else merged((gpus.index(a), gpus.index(b), "nvlink", n) for (a, b), n in nvlinks.items()),
-        [Switch(name="nvswitch0", kind="nvswitch", members=tuple(range(len(gpus))), count=min(nvlinks.values()))]
-        if switched
-        else [],
+        links,
+        _switches(len(gpus), min(nvlinks.values()) if switched else None, links),
         Host(numa_nodes=len(numas) or len(affinities) or None),
     )
+    if any(switch.kind == "pcie" for switch in hardware.switches):
+        return replace(hardware, sources={**hardware.sources, "switches": PEERS})
+    return hardware
+
+
+def _switches(gpus: int, nvlinks: int | None, links: list[Link]) -> list[Switch]:
+    """NVSwitch with `nvlinks` of each GPU, or PCIe where there is no NVLink at all."""
+    members = tuple(range(gpus))
+    if nvlinks is not None:
+        return [Switch(name="nvswitch0", kind="nvswitch", members=members, count=nvlinks)]
+    return [] if links or gpus < 2 else [Switch(name="pcie-peers", kind="pcie", members=members)]
 
 
 def _matrix(text: str, where: str) -> tuple[list[str], dict[str, _Row]]:

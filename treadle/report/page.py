@@ -17,7 +17,7 @@ from treadle.report.inline import inlined
 if TYPE_CHECKING:
     from jinja2 import Template
 
-FOLDED_ROWS = 16
+FOLDED_ROWS = 10
 """A table with more rows is folded."""
 
 
@@ -95,8 +95,8 @@ class _Shown(NamedTuple):
 
 
 def titled(kind: str, name: str) -> str:
-    """The title of a section on the plan `name`: `Kind: 0.8x`, or only `Kind` where the name says no more."""
-    return kind if name.lower() == kind.lower() else f"{kind}: {name}"
+    """The title of a section on the plan `name`: `Kind: 0.8x`; only `Kind` where the name is empty or says no more."""
+    return kind if name.lower() in ("", kind.lower()) else f"{kind}: {name}"
 
 
 def render(page: Page) -> str:

@@ -16,6 +16,13 @@ from treadle.planner.errors import MissingBackendError
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 
 
+def label_colour(colour: str) -> str:
+    """White or nearly black: what is legible on a bar of `colour`, `#rrggbb`. It stays nearly black in dark mode, in
+    which white becomes the paper's colour."""
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < 128 else "#111111"
+
+
 @contextmanager
 def styled(**options: Any) -> Iterator[Any]:
     """Yield a figure that is drawn without a display, in the style of the report. Raises MissingBackendError without
@@ -44,6 +51,11 @@ def figure(width: float, height: float, **options: Any) -> Iterator[tuple[Any, A
     """Yield (figure, axes) of `width` x `height` inches. Raises MissingBackendError without matplotlib."""
     with styled(figsize=(width, height), layout="constrained") as drawn:
         yield drawn, drawn.subplots(**options)
+
+
+def time_unit(end_us: float) -> tuple[float, str]:
+    """Microseconds of the unit of an axis that ends at `end_us`, and its name."""
+    return (1e6, "s") if end_us >= 10e6 else (1e3, "ms") if end_us >= 1e3 else (1.0, "us")
 
 
 def bytes_unit(top: float) -> tuple[int, str]:

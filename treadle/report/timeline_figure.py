@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treadle.planner.documents.scalars import format_time
-from treadle.report.svg import PALETTE, HoverArea, figure, text_of
+from treadle.report.svg import PALETTE, HoverArea, figure, label_colour, text_of, time_unit
 
 
 @dataclass(frozen=True)
@@ -28,22 +28,24 @@ class Bar:
 
 
 def timeline_svg(bars: Sequence[Bar]) -> str:
-    """SVG of `bars`; rows from top to bottom in order of appearance, a legend of groups, labels where they fit."""
+    """SVG of `bars`; rows from top to bottom in order of appearance, labels where they fit, a legend of groups unless
+    they are the rows."""
     rows = list(dict.fromkeys(bar.row for bar in bars))
     groups = list(dict.fromkeys(bar.group for bar in bars))
     end = max((bar.start_us + bar.duration_us for bar in bars), default=1.0)
-    unit, scale = ("ms", 1e3) if end > 10_000 else ("us", 1.0)
+    scale, unit = time_unit(end)
+    colours = {group: PALETTE[place % len(PALETTE)] for place, group in enumerate(groups)}
     width = 10.0
     gap = 0.4 if len(bars) <= 200 else 0.0
     with figure(width, 0.9 + 0.28 * len(rows)) as (drawn, axes):
-        for place, group in enumerate(groups):
+        for group, colour in colours.items():
             chosen = [bar for bar in bars if bar.group == group]
             axes.barh(
                 [rows.index(bar.row) for bar in chosen],
                 [bar.duration_us / scale for bar in chosen],
                 left=[bar.start_us / scale for bar in chosen],
                 height=0.72,
-                color=PALETTE[place % len(PALETTE)],
+                color=colour,
                 edgecolor="white",
                 linewidth=gap,
                 label=group,
@@ -51,10 +53,18 @@ def timeline_svg(bars: Sequence[Bar]) -> str:
         for bar in bars:
             if bar.label and bar.duration_us / end * width * 11 > len(bar.label):
                 middle = (bar.start_us + bar.duration_us / 2) / scale
-                axes.text(middle, rows.index(bar.row), bar.label, ha="center", va="center", fontsize=6.5, color="white")
+                axes.text(
+                    middle,
+                    rows.index(bar.row),
+                    bar.label,
+                    ha="center",
+                    va="center",
+                    fontsize=6.5,
+                    color=label_colour(colours[bar.group]),
+                )
         axes.set_yticks(range(len(rows)), rows)
         axes.set(xlabel=f"predicted time ({unit})", xlim=(0, end / scale), ylim=(len(rows) - 0.5, -0.5))
-        if len(groups) > 1:
+        if len(groups) > 1 and groups != rows:
             axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
         areas = [bar_area(bar, rows.index(bar.row), scale) for bar in bars]
         return text_of(drawn, [(axes, areas)])

@@ -72,8 +72,8 @@ def served(tmp_path: Path) -> Iterator[str]:
         server.shutdown()
 
 
-def measured(browser: str, folder: Path, address: str, scheme: int) -> dict[str, Any]:
-    (folder / "measure.html").write_text(MEASURE)
+def measured(browser: str, folder: Path, address: str, scheme: int, measure: str = MEASURE) -> dict[str, Any]:
+    (folder / "measure.html").write_text(measure)
     command = [
         browser,
         "--headless",
@@ -114,3 +114,23 @@ def test_page_fits_a_phone_and_names_what_one_points_at(
     assert len(shown) >= len(PLANS)
     assert all(not is_hidden and text and inside for is_hidden, text, inside in shown)
     assert all(is_hidden for is_hidden, _, _ in hidden)
+
+
+@pytest.mark.parametrize(
+    ("theme", "paper"),
+    [
+        ("", "rgb(255, 255, 255)"),
+        ('data-jp-theme-light="true"', "rgb(255, 255, 255)"),
+        ('data-jp-theme-light="false"', "rgb(13, 17, 23)"),
+        ('class="vscode-dark"', "rgb(13, 17, 23)"),
+    ],
+)
+def test_a_notebook_has_the_colours_of_its_theme(
+    browser: str, served: str, tmp_path: Path, theme: str, paper: str
+) -> None:
+    cell = f"<body {theme}><div>{PLANS['memory plan']._repr_html_()}</div>"
+    script = """<script>
+    const drawn = document.querySelector(".treadle-document");
+    document.body.dataset.found = JSON.stringify({paper: getComputedStyle(drawn).backgroundColor});
+    </script>"""
+    assert measured(browser, tmp_path, served, 0, cell + script) == {"paper": paper}

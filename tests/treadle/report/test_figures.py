@@ -8,6 +8,7 @@ from lxml import etree
 from treadle.passes.collective.sizes_figure import SizeRange, sizes_svg
 from treadle.passes.memory.figure import memory_svg
 from treadle.report.page import Card, Page, Picture, Section, Table, render
+from treadle.report.svg import PALETTE, label_colour, time_unit
 from treadle.report.timeline_figure import Bar, timeline_svg
 
 MIB = 2**20
@@ -83,6 +84,34 @@ def test_timeline_keeps_rows_in_order_and_labels_wide_bars_only() -> None:
     found = words(timeline_svg([Bar("slow", 0, 1000, "run", "wide"), Bar("quick", 0, 1, "run", "narrow")]))
     assert {"slow", "quick", "wide"} <= found
     assert "narrow" not in found
+
+
+def test_a_legend_says_what_the_rows_do_not() -> None:
+    rows = [Bar("forward", 0, 5, "forward"), Bar("backward", 5, 5, "backward")]
+    links = [Bar("0 → 1", 0, 5, "reduce"), Bar("0 → 1", 5, 5, "copy")]
+    written = [etree.HTML(timeline_svg(bars)).xpath("//text/text()") for bars in (rows, links)]
+    assert written[0].count("forward") == written[0].count("backward") == 1
+    assert {"reduce", "copy", "0 → 1"} <= set(written[1])
+
+
+def luminance(colour: str) -> float:
+    """WCAG 2.2's relative luminance."""
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("colour", PALETTE)
+def test_labels_are_legible_on_every_bar(colour: str) -> None:
+    low, high = sorted((luminance(colour), luminance(label_colour(colour))))
+    assert (high + 0.05) / (low + 0.05) > 3.3
+
+
+@pytest.mark.parametrize(
+    ("end_us", "unit"), [(5, (1, "us")), (999, (1, "us")), (1000, (1e3, "ms")), (2e6, (1e3, "ms")), (1e7, (1e6, "s"))]
+)
+def test_axes_of_one_step_have_one_unit_of_time(end_us: float, unit: tuple[float, str]) -> None:
+    assert time_unit(end_us) == unit
 
 
 def test_page_escapes_text_and_keeps_ids_apart() -> None:

@@ -17,7 +17,7 @@ def collective_cards(plan: Plan[CollectiveDecisions]) -> tuple[Card, ...]:
     decisions, time_us = plan.decisions, plan.prediction.time_us
     speed = decisions.input_bytes / max(time_us * 1e3, 1)
     size = f"{format_bytes(decisions.input_bytes)} on each of {many(decisions.ranks, 'rank')}, {speed:.3g} GB/s"
-    same = CHECKED.format("Every rank ends with the result")
+    same = CHECKED.format("every rank ends with the result")
     return (
         Card("predicted time", format_time(time_us * 1e3), None, size),
         _against_stock(plan),
@@ -34,7 +34,7 @@ def _against_stock(plan: Plan[CollectiveDecisions]) -> Card:
         stock = {name: times[name] for name in STOCK if name in times}
         if stock and chosen in times:
             name = min(stock, key=lambda name: (stock[name], name))
-            return time_card(label, times[chosen] * 1e3, stock[name] * 1e3, f"{name}, which NCCL has,", how)
+            return time_card(label, times[chosen] * 1e3, stock[name] * 1e3, f"NCCL's {name} algorithm", how)
     return Card(
         label, "not compared", None, "Only --method auto also makes the ring and the double tree that NCCL has."
     )

@@ -41,12 +41,17 @@ def collective_section(name: str, plan: Plan[CollectiveDecisions], hardware: Har
     pictures.append(Picture(timeline_svg(bars), "Every transfer on its link, labelled with its chunk."))
     time_us = plan.prediction.time_us
     bandwidth = decisions.input_bytes / max(time_us * 1e3, 1)
+    messages_us = decisions.makespan_ns / 1e3
+    alone = (
+        f" The pictures show the messages alone, which take {messages_us:,.1f} us on links and ports."
+        if f"{messages_us:,.1f}" != f"{time_us:,.1f}"
+        else ""
+    )
     text = (
         f"{decisions.collective} of {format_bytes(decisions.input_bytes)} on each of {many(decisions.ranks, 'rank')} "
         f"in {time_us:,.1f} us ({bandwidth:.3g} GB/s of input), "
         f"{many(len(decisions.transfers), 'transfer')} of {format_bytes(decisions.chunk_bytes)}, "
-        f"protocol {decisions.protocol}, {many(decisions.instances, 'instance')}. The pictures show the messages "
-        f"alone, which take {decisions.makespan_ns / 1e3:,.1f} us on links and ports."
+        f"protocol {decisions.protocol}, {many(decisions.instances, 'instance')}.{alone}"
     )
     rows = tuple(
         (f"{src} → {dst}", str(size // decisions.chunk_bytes), format_bytes(size))

@@ -46,7 +46,7 @@ def selection_cards(selection: Selection) -> tuple[Card, ...]:
         Card("input of one rank", span, None, count),
         Card("within", f"{selection.tolerance:.0%}", None, best),
         Card("gap to the lower bound", f"{min(above):.0%} to {max(above):.0%}", None, bound),
-        Card("result", "checked, not run", None, CHECKED.format("Every rank ends with the result of every algorithm")),
+        Card("result", "checked, not run", None, CHECKED.format("every rank ends with the result of every algorithm")),
     )
 
 

@@ -22,7 +22,7 @@ def memory_cards(decisions: MemoryDecisions) -> tuple[Card, ...]:
             SAVED, peak, plain or decisions.store_all_peak_bytes, "plain PyTorch" if plain else KEPT, "predicted"
         ),
         step_time_card(decisions),
-        Card("same numbers", "checked, not run", None, CHECKED.format("Every operator reads what the model computes")),
+        Card("same numbers", "checked, not run", None, CHECKED.format("every operator reads what the model computes")),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 
 from treadle.report.levels import level_areas
-from treadle.report.svg import PALETTE, bytes_unit, figure, text_of
+from treadle.report.svg import PALETTE, bytes_unit, figure, text_of, time_unit
 
 # The same category has the same colour on every page; others, whose names and number are free, take OTHERS in turn.
 COLOURS = dict(
@@ -33,7 +33,9 @@ def memory_svg(
     points: (time in ns, bytes by category) after each instruction, in time order; every point names the same
     categories, drawn from the bottom in the order of the first point. measured: bytes by label, drawn as lines.
     """
-    times = [time / 1e6 for time, _ in points]
+    scale, unit_of_time = time_unit(points[-1][0] / 1e3)
+    scale *= 1e3
+    times = [time / scale for time, _ in points]
     top = max(budget_bytes, store_all_peak_bytes, *measured.values())
     unit, name_of_unit = bytes_unit(top)
     categories = list(points[0][1])
@@ -54,16 +56,16 @@ def memory_svg(
         )
         for style, (label, level) in zip(("--", "-."), measured.items(), strict=False):
             axes.axhline(level / unit, color="#B00020", linewidth=1.2, linestyle=style, label=label)
-        axes.axvline(forward_ends_ns / 1e6, color="#666666", linewidth=0.8)
+        axes.axvline(forward_ends_ns / scale, color="#666666", linewidth=0.8)
         axes.annotate(
             " backward starts",
-            (forward_ends_ns / 1e6, 1.0),
+            (forward_ends_ns / scale, 1.0),
             xycoords=("data", "axes fraction"),
             verticalalignment="bottom",
             fontsize=8,
         )
         axes.set(
-            xlabel="predicted time (ms)",
+            xlabel=f"predicted time ({unit_of_time})",
             ylabel=f"live tensor bytes ({name_of_unit})",
             xlim=(0, times[-1]),
             ylim=(0, None),
@@ -77,5 +79,5 @@ def memory_svg(
             bbox_to_anchor=(1.01, 1),
             frameon=False,
         )
-        areas = level_areas([(time / 1e6, level) for time, level in points], 1e6, names)
+        areas = level_areas([(time / scale, level) for time, level in points], scale, names)
         return text_of(drawn, [(axes, areas)])

@@ -30,8 +30,8 @@ def memory_section(name: str, decisions: MemoryDecisions, measured: Mapping[str,
     text = (
         f"Peak {format_bytes(decisions.exact_peak_bytes)} under a budget of {format_bytes(problem.budget_bytes)}; "
         f"{_plain_peak(decisions)}keeping everything, with the fastest implementations, would take "
-        f"{format_bytes(decisions.store_all_peak_bytes)}. Of {many(len(choices), 'forward op')}, {kept} are kept for "
-        f"the backward pass, and {many(again, 'operator call')} run again. The step takes "
+        f"{format_bytes(decisions.store_all_peak_bytes)}. Of {many(len(choices), 'forward op')}, the backward pass "
+        f"finds {kept} kept, and {many(again, 'operator call')} run again. The step takes "
         f"{format_time(decisions.objective_ns)}{_overhead(decisions, sum(choice.again_ns for choice in choices))}."
     )
     picture = memory_svg(
@@ -74,8 +74,16 @@ def _overhead(decisions: MemoryDecisions, again_ns: int) -> str:
         else ""
     )
     plain = plain_time(decisions.problem)
-    of_plain = f", {decisions.objective_ns / plain:.3f}x of plain PyTorch's operators" if plain else ""
-    return f"{of_plain}, {more:+.1%} against keeping everything{reasons}"
+    against = f"{more:+.1%} against keeping everything{reasons}"
+    if not plain:
+        return f", {against}"
+    of_plain = f"{decisions.objective_ns / plain - 1:+.1%}"
+    peers = f"{of_plain} against plain PyTorch's operators"
+    return (
+        f", {peers} and against keeping everything{reasons}"
+        if against.startswith(of_plain)
+        else f", {peers}, {against}"
+    )
 
 
 def _used(decisions: MemoryDecisions) -> Table:

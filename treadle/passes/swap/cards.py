@@ -17,11 +17,11 @@ def swap_cards(plan: Plan[SwapDecisions]) -> tuple[Card, ...]:
     fits = fits_card(decisions.peak_bytes, problem.arena_bytes, "predicted peak of tensors")
     device = f"{fits.note} for tensors on a device of {format_bytes(problem.machine.memory_bytes)}"
     peer = "the same iteration without any copy"
-    same = CHECKED.format("No copy overwrites or loses data, in any order in which the streams may run")
+    same = CHECKED.format("no copy overwrites or loses data, in any order in which the streams may run")
     used = decisions.peak_bytes + problem.scratch_bytes + problem.reserve_bytes
     return (
         fits._replace(note=device),
         saved_card("memory saved", used, footprint(problem), "without any copy", "predicted"),
-        time_card("iteration time", decisions.time_ns, problem.ideal_ns, peer, "predicted"),
+        time_card("step time", decisions.time_ns, problem.ideal_ns, peer, "predicted"),
         Card("same numbers", "checked, not run", None, same),
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from treadle.planner.documents.scalars import format_time
 from treadle.report.levels import level_areas
-from treadle.report.svg import PALETTE, HoverArea, bytes_unit, figure, text_of
+from treadle.report.svg import PALETTE, HoverArea, bytes_unit, figure, label_colour, text_of, time_unit
 from treadle.report.timeline_figure import Bar, bar_area
 
 ROWS = ("compute", "in", "out")
@@ -34,7 +34,7 @@ def streams_svg(
     `COLOURS`.
     """
     begin, end = window_us
-    unit, scale = ("s", 1e6) if end > 10e6 else ("ms", 1e3) if end > 10_000 else ("us", 1.0)
+    scale, unit = time_unit(end)
     top = max(memory_bytes, *(sum(level.values()) for _, level in points))
     amount, of = bytes_unit(top)
     with figure(10, 4.4, nrows=2, sharex=True, height_ratios=(3, 4)) as (drawn, (streams, memory)):
@@ -51,10 +51,11 @@ def streams_svg(
             )
         for bar in bars:
             left, right = max(bar.start_us, begin), min(bar.start_us + bar.duration_us, end)
-            if bar.label and (right - left) / (end - begin) * 150 > len(bar.label):
+            if bar.label and (right - left) / (end - begin) * 110 > len(bar.label):
                 middle = (left + right) / 2 / scale
+                colour = label_colour(COLOURS[bar.group])
                 streams.text(
-                    middle, ROWS.index(bar.row), bar.label, ha="center", va="center", fontsize=6.5, color="white"
+                    middle, ROWS.index(bar.row), bar.label, ha="center", va="center", fontsize=6.5, color=colour
                 )
         streams.set_yticks(range(len(ROWS)), ROWS)
         streams.set(ylim=(len(ROWS) - 0.5, -0.5))

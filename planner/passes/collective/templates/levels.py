@@ -39,7 +39,7 @@ class Levels:
         """The pair by which chunks of `device` (for device `target` elsewhere) leave: few hops inside the nodes, then
         cheap links, then little used ports. Counts its use. Raises InputError where there is no pair."""
         if not self.across:
-            raise InputError("needs links between nodes, which the sketch does not leave", where="method")
+            raise InputError("needs links between nodes, which the sketch does not include", where="method")
         leaving, entering = self.sharing
 
         def key(pair: Edge) -> tuple[int, ...]:
@@ -82,7 +82,7 @@ class Levels:
         edges: dict[Edge, None] = {}
         for device in sorted(needed, key=lambda d: ((d - start) % self.per_node, d)):
             if device not in paths:
-                message = f"needs a path from device {start} to {device} of a node, which the sketch does not leave"
+                message = f"needs a path from device {start} to {device} of a node, which the sketch does not include"
                 raise InputError(message, where="method")
             edges |= dict.fromkeys(pairwise(paths[device]))
         return list(edges)

@@ -74,7 +74,7 @@ def by_gateways(problem: Problem) -> Iterator[Message]:
 def sent(problem: Problem, src: int, dst: int, *, final: bool = False) -> Iterator[Message]:
     """A partial sum to be added, or the result. Raises InputError without a link."""
     if (src, dst) not in problem.links:
-        raise InputError(f"needs a link {src} -> {dst}, which the sketch does not leave", where=f"method {NAME}")
+        raise InputError(f"needs a link {src} -> {dst}, which the sketch does not include", where=f"method {NAME}")
     yield Message((0,), src, dst, not final)
 
 

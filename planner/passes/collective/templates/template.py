@@ -125,7 +125,7 @@ def messages_of(name: str, problem: Problem, spread: Spread) -> Iterator[Message
             elif dst in problem.chunks[chunk].sources:
                 continue  # it passes a rank that holds the chunk already
             if (src, dst) not in problem.links:
-                raise InputError(f"needs a link {src} -> {dst}, which the sketch does not leave",
+                raise InputError(f"needs a link {src} -> {dst}, which the sketch does not include",
                                  where=f"method {name}")  # fmt: skip
             ordered.append((round, (dst - src) % size, src, dst, turn, chunk))
 

@@ -176,7 +176,7 @@ def test_the_cheapest_cycle_is_found(devices, data):
 
 
 def test_a_missing_link_is_named():
-    with pytest.raises(InputError, match="method all-pairs: needs a link 0 -> 2, which the sketch does not leave"):
+    with pytest.raises(InputError, match="method all-pairs: needs a link 0 -> 2, which the sketch does not include"):
         made("all-pairs", "allgather", line(3))
     with pytest.raises(InputError, match="method ring: found no ring"):
         made("ring", "allgather", line(3))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.conftest import GOLDEN
 from treadle.cli.main import run
 from treadle.planner import resources
 
@@ -31,11 +32,13 @@ def git(*arguments: str) -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A branch whose plan is for another size than that of the base, `main`; and `treadle` on the path."""
+    """A branch whose plan is for another size than that of the base, `main`; and on the path `treadle` without PyTorch,
+    which the page does not install."""
     monkeypatch.chdir(tmp_path)
     Path("plans").mkdir()
     Path("bin").mkdir()
-    Path("bin/treadle").write_text(f'#!/bin/sh\nexec {sys.executable} -m treadle "$@"\n')
+    without = "import sys; sys.modules['torch'] = None; from treadle.__main__ import main; main()"
+    Path("bin/treadle").write_text(f'#!/bin/sh\nexec {sys.executable} -c "{without}" "$@"\n')
     Path("bin/treadle").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -52,7 +55,10 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "plans/ring.plan.json",
         "--size",
     ]
+    shutil.copy(GOLDEN / "inputs/step.json", "plans/step.json")
+    traced = ["plan", "memory", "--trace", "plans/step.json", "--budget", "0.9x", "-o", "plans/step.plan.json"]
     git("init", "-q", "-b", "main")
+    assert run(traced) == 0
     assert run([*plan, "64KiB"]) == 0
     assert run(["generate", "plans/ring.plan.json", "--target", "msccl-xml", "-o", "made"]) == 0
     shutil.copy("made/allgather.xml", "plans")
@@ -73,7 +79,9 @@ def shell(lines: str, **variables: str) -> subprocess.CompletedProcess[str]:
 def test_the_lines_of_both_snippets_run(repository):
     done = shell(RUN["difference"], BASE="main")
     assert done.returncode == 0, done.stderr
-    assert "  input: 64 KiB -> 128 KiB (+100.00%)" in Path("difference.txt").read_text()
+    text = Path("difference.txt").read_text()
+    assert text.startswith("plans/ring.plan.json\n")
+    assert "  input: 64 KiB -> 128 KiB (+100.00%)" in text
     for lines in (RUN["check"], "\n".join(GITLAB["plans"]["script"])):
         done = shell(lines)
         assert done.returncode == 0, done.stderr

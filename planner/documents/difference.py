@@ -20,6 +20,8 @@ NAMES = ("id", "name", "op", "tensor")
 """Fields by which members of a list are recognised in another list, the first that names each once."""
 FEW = 3
 """Members that are compared field by field; of more only the fields' names and the members are given."""
+MOST_TEXT = 200
+"""Characters of a text that are shown."""
 UNIT = re.compile(r"_(bytes|ns|us|ms|s)$")
 TIMES_NS = {"_ns": 1.0, "_us": 1e3, "_ms": 1e6, "_s": 1e9}
 
@@ -169,7 +171,7 @@ def _valued(path: str, value: Any) -> str:
         if all(isinstance(each, str | int | float) for each in value):
             return f"({abridged(list(map(str, value)))})"
         return f"{len(value)} entries"
-    return str(value) if len(str(value)) <= 200 else short(value)
+    return str(value) if len(str(value)) <= MOST_TEXT else f"{str(value)[:MOST_TEXT]}..."
 
 
 def _plain(value: Any) -> Any:

@@ -51,16 +51,17 @@ def compare_files(before: str, after: str) -> Comparison:
 
 
 def compare_plans(before: Plan, after: Plan) -> dict[str, list[Change]]:
-    """The changes of every part of two plans of one pass, the decisions in the words of that pass."""
+    """The changes of every part of two plans of one pass, the decisions in the words of that pass. Inputs come first:
+    predictions of plans for different ones do not compare."""
     decisions = pass_of(before).differences(before.decisions, after.decisions)
     if not decisions and before.decisions != after.decisions:
         decisions = differences(before.decisions, after.decisions)
     return {
+        "inputs": list(_inputs(before.inputs, after.inputs)),
         "decisions": decisions,
         "prediction": _prediction(before.prediction, after.prediction),
         "certificate": list(_certificate(before.certificate, after.certificate)),
         "provenance": differences(before.provenance, after.provenance),
-        "inputs": list(_inputs(before.inputs, after.inputs)),
     }
 
 

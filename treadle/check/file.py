@@ -169,7 +169,7 @@ def _regression(plan: Plan, path: str, inputs: CheckOptions, most: float) -> Rep
     today = judge_today(plan, found, most, changed=bool(stale))
     words = [pass_of(plan).describe(plan.decisions), today.words]
     if stale:
-        words.append(f"{many(len(stale), 'input')} changed, all figures within {most:.2%}")
+        words.append(f"{many(len(stale), 'input')} changed, no figure worse by more than {most:.2%}")
     else:
         words.insert(1, quality(plan, pass_of(plan).rebound(plan, found).bound_ns))
     return Report("; ".join(words), today.findings, today=today)

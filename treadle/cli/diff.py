@@ -22,7 +22,7 @@ def command(
     after: Annotated[str, typer.Argument(metavar="B", help="One of the same kind.")],
     as_json: Json = False,
 ) -> None:
-    """Print how the plans A and B of one pass differ: decisions, prediction, certificate, provenance and inputs.
+    """Print how the plans A and B of one pass differ: inputs, decisions, prediction, certificate and provenance.
 
     Other documents are compared by their fields, folders of artefacts by their manifests and plans.
 

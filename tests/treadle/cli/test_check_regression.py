@@ -76,7 +76,7 @@ def test_an_input_that_changes_little_is_accepted_within_the_share_only(name, he
     assert check(name) == 1
     assert "stale: " in capsys.readouterr().out
     assert check(name, "--max-regression", "5%") == 0
-    assert "1 input changed, all figures within 5.00%" in capsys.readouterr().out
+    assert "1 input changed, no figure worse by more than 5.00%" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", SLOWER)

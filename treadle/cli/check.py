@@ -117,7 +117,6 @@ def command(
             code = 2
             checked.append((path, error))
             rows.append({"file": path, "verdict": "unreadable", "error": str(error)})
-            note_error(str(error))
             continue
         checked.append((path, report))
         verdict = "rejected" if report.findings else "unverified" if report.unverified else "accepted"
@@ -142,6 +141,9 @@ def command(
         note(f"wrote {sarif}")
     if as_json:
         print_json("check", {"files": rows})
+    for row in rows:
+        if row["verdict"] == "unreadable":
+            note_error(row["error"])
     rejected = [row["file"] for row in rows if row["verdict"] == "rejected"]
     if rejected:
         note_error(f"rejected {len(rejected)} of {many(len(rows), 'file')}: {listed(rejected)}")

@@ -38,6 +38,14 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return document
 
 
+def test_the_reason_of_the_exit_code_is_the_last_line(found, capsys):
+    capsys.readouterr()
+    assert run(["check", "broken.json", "--sarif", "again.sarif"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "wrote again.sarif"
+    assert lines[-1].startswith("error: broken.json: ")
+
+
 def test_the_document_has_what_the_standard_and_code_hosts_require(found):
     assert found["version"] == "2.1.0"
     (only,) = found["runs"]

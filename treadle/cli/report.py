@@ -101,7 +101,7 @@ def command(
             cards=cards,
             sections=(
                 *(() if cards else glance(loaded)),
-                *(selection_section(name, selection) for name, selection in selections.items()),
+                *(selection_section("" if one else name, selection) for name, selection in selections.items()),
                 *sections_together(loaded),
                 *pictured,
                 *certificate_sections(loaded, {}, proofs),

@@ -6,7 +6,7 @@ from treadle.passes.collective.sizes_figure import SizeRange, sizes_svg
 from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.documents.selection import Entry, Selection
 from treadle.report.cards import CHECKED
-from treadle.report.page import Card, Picture, Section, Table
+from treadle.report.page import Card, Picture, Section, Table, titled
 
 
 def selection_section(name: str, selection: Selection) -> Section:
@@ -28,7 +28,7 @@ def selection_section(name: str, selection: Selection) -> Section:
         "instances takes over."
     )
     drawn = sizes_svg([_drawn(entry) for entry in entries])
-    return Section(f"Sizes: {name}", text, tables, (Picture(drawn, caption),))
+    return Section(titled("Sizes", name), text, tables, (Picture(drawn, caption),))
 
 
 def selection_cards(selection: Selection) -> tuple[Card, ...]:

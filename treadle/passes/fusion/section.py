@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import many
-from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions, Reason, StageChoice
+from treadle.planner.passes.fusion.decisions import FusionDecisions, Reason, StageChoice
 from treadle.planner.passes.fusion.notation import legend, notation
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.report.page import Picture, Section, Table, titled
@@ -22,7 +22,7 @@ def fusion_section(name: str, plan: Plan[FusionDecisions]) -> Section:
     few = len(decisions.stages) <= MOST_ROWS
     return Section(
         title=titled("Fusion", name),
-        text=_text(plan, decisions),
+        text=_text(decisions),
         tables=tuple(_tables(decisions)),
         pictures=(
             Picture(
@@ -33,7 +33,7 @@ def fusion_section(name: str, plan: Plan[FusionDecisions]) -> Section:
     )
 
 
-def _text(plan: Plan[FusionDecisions], decisions: FusionDecisions) -> str:
+def _text(decisions: FusionDecisions) -> str:
     sizes = ", ".join(f"{name} = {extent:,}" for name, extent in sorted(decisions.extents.items()))
     ranks = many(decisions.ranks, "rank")
     where = f"{many(decisions.groups, 'group')} of {ranks}" if decisions.groups > 1 else ranks
@@ -46,15 +46,9 @@ def _text(plan: Plan[FusionDecisions], decisions: FusionDecisions) -> str:
     words = [
         f"{sizes} on {where}: {schedule}, which is {launches} in {decisions.time_ns / 1000:,.1f} us, predicted.",
         f"({legend(schedule)}.)",
-        f"The proven lower bound is {plan.certificate.gap:.1%} below; its argument: {plan.certificate.argument}.",
         f"Each rank sends {decisions.volume:,.0f} elements, {sent_on}loads and stores {decisions.traffic:,.0f}, and "
         f"keeps {decisions.state:,.0f} of state.",
     ]
-    for rival in decisions.rivals if decisions.time_ns else ():
-        for peer in (AS_WRITTEN, COMPUTATION_FUSED):
-            if rival.name.startswith(peer):
-                times = rival.time_ns / decisions.time_ns
-                words.append(f"{peer.removesuffix(': ').capitalize()}, it takes {times:.2f} times as long.")
     return " ".join(words)
 
 

@@ -52,9 +52,9 @@ def test_the_text_says_what_the_plan_says(made):
     assert f"Each rank sends {decisions.volume:,.0f} elements" in text
     assert ("to the next group" in text) == (decisions.groups > 1)
     assert "fuse(a-b) one kernel" in text
+    cells = {cell for table in section_of(plan).tables for row in table.rows for cell in row}
     written = next(rival for rival in decisions.rivals if rival.name.startswith("as written"))
-    assert f"As written, it takes {written.time_ns / decisions.time_ns:.2f} times as long" in text
-    assert "Computation fused, it takes " in text
+    assert {written.name, f"{written.time_ns / decisions.time_ns:.2f}"} <= cells
 
 
 def test_every_launch_has_a_bar_and_a_row_of_the_table():

@@ -30,6 +30,7 @@ from torch.utils._pytree import tree_leaves
 
 import treadle
 from treadle.capture.buffers import new_values
+from treadle.capture.checkpoints import without_checkpoints
 from treadle.capture.fake import ExactStorages, Placed, conversions_allowed, copyable, from_meta, unlogged
 from treadle.capture.foreign_random import require_no_draws
 from treadle.capture.load import ModelStep, build_step, call_of
@@ -95,31 +96,35 @@ def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
     with ExactStorages(allow_non_fake_inputs=False) as fake, unlogged():
         with conversions_allowed(fake), copyable(), Placed("cpu"):
             step = build_step(function, where)
-        return _export(step, fake, where, mode)
+        return _export(step, fake, where, mode, "; capture it with --infer")
 
 
-def export_live(step: ModelStep, where: str, mode: Mode) -> JointGraph:
+def export_live(step: ModelStep, where: str, mode: Mode, note: Callable[[str], None] = lambda name: None) -> JointGraph:
     """As `export` for a step whose model and inputs have memory, none of which is read, copied or changed; the model's
-    other attributes are as before afterwards. Raises InputError when the step cannot be traced."""
-    with ExactStorages(allow_non_fake_inputs=False) as fake, unlogged(), unchanged(step.model):
+    other attributes are as before afterwards; `note` is called with the names of those that the step sets. Raises
+    InputError when the step cannot be traced."""
+    with ExactStorages(allow_non_fake_inputs=False) as fake, unlogged(), unchanged(step.model, note):
+        for module in step.model.modules():  # FullyShardedDataParallel sets parameters in both places
+            for name in module._parameters:
+                vars(module).pop(name, None)
         apart = [from_meta(tensor, tensor.device) for tensor in step.inputs]
-        return _export(step.with_inputs(apart), fake, where, mode)
+        return _export(step.with_inputs(apart), fake, where, mode, ", as under torch.no_grad or after .detach()")
 
 
-def _export(step: ModelStep, fake: FakeTensorMode, where: str, mode: Mode) -> JointGraph:
+def _export(step: ModelStep, fake: FakeTensorMode, where: str, mode: Mode, otherwise: str) -> JointGraph:
     if mode == "infer":
         step.model.eval()
     leaves, tensors = _leaves(step, fake)
     evaluating = tuple(name for name, module in step.model.named_modules() if not module.training)
     if mode == "train" and not any(tensor.requires_grad for tensor in tensors):
-        raise InputError("no parameter or input requires a gradient; capture it with --infer", where=where)
+        raise InputError(f"no parameter or input requires a gradient{otherwise}", where=where)
     captured = _trace(step, leaves, tensors, where, mode, copy_outputs=False)
     if captured is None:
         captured = _trace(step, leaves, tensors, where, mode, copy_outputs=True)
     if captured is None:
         raise InputError("the outputs of the step share memory so that they cannot be traced", where=where)
     if mode == "train" and not captured.gradients:
-        raise InputError("no output depends on a parameter by gradient; capture it with --infer", where=where)
+        raise InputError(f"no output depends on a parameter by gradient{otherwise}", where=where)
     _drop_copies(captured)
     _separate_gradients(captured)
     peak = _plain_peak(step, leaves, tensors, where) if mode == "train" else None
@@ -216,7 +221,9 @@ def _leaves(step: ModelStep, fake: FakeTensorMode) -> tuple[list[Leaf], list[Ten
     leaves += [Leaf("input", None) for _ in inputs]
     tensors = [*parameters.values(), *buffers.values(), *inputs]
     device = next((tensor.device for tensor in tensors if not tensor.is_meta), torch.device("cpu"))
-    placed = [from_meta(tensor, device) if tensor.is_meta else tensor for tensor in tensors]
+    # Inside FullyShardedDataParallel parameters are views of one tensor, with a gradient function.
+    apart = (tensor.is_meta or tensor.grad_fn is not None for tensor in tensors)
+    placed = [from_meta(tensor, device) if alone else tensor for alone, tensor in zip(apart, tensors, strict=True)]
     return leaves, [x if isinstance(x, FakeTensor) else fake.from_tensor(x, static_shapes=True) for x in placed]
 
 
@@ -267,6 +274,7 @@ def _exported(functional: _Functional, tensors: list[Tensor], mode: Mode) -> fx.
         stack.enter_context(traceback_of_graphs.preserve_node_meta())
         stack.enter_context(whole_operators())
         stack.enter_context(without_checks())
+        stack.enter_context(without_checkpoints())
         return aot_export_joint_with_descriptors(stack, functional, tuple(tensors)).graph_module
 
 

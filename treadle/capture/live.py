@@ -27,6 +27,7 @@ def capture_model(
     loss: Callable[..., Tensor] | None = None,
     mode: Mode = "train",
     name: str = "model",
+    note: Callable[[str], None] = lambda name: None,
 ) -> Trace:
     """The trace of the step `loss(model, *args, **kwargs)`, or `model(*args, **kwargs)` without a loss.
 
@@ -34,14 +35,15 @@ def capture_model(
     with its modes, gradients, buffers and the states of PyTorch's random generators. Arguments are tensors, numbers,
     text, None, and tuples, lists, dicts, named tuples and dataclasses of them. In mode `train` the step is that of the
     model's present modes, in mode `infer` of evaluation mode. The trace has other implementations of its ops, counts,
-    and no times. Raises InputError for what cannot be traced, by `name`.
+    and no times. `note` is called with the name of each attribute, such as a counter, that the step sets: a plan does
+    not. Raises InputError for what cannot be traced, by `name`.
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"found a model of type {type(model).__name__}, expected a torch.nn.Module", where=name)
     require_unwrapped(model, name)
     step = ModelStep(model, tuple(args), dict(kwargs or {}), loss)
     call_of(step, name)
-    return with_counts(completed(to_trace(export_live(step, name, mode), name, mode)))
+    return with_counts(completed(to_trace(export_live(step, name, mode, note), name, mode)))
 
 
 def completed(

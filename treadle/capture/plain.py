@@ -1,7 +1,7 @@
 """Memory of a step in plain PyTorch: its peak of live tensor bytes, with what autograd itself saves.
 
 The step runs as a user's script runs it, forward and `backward()`, on fake tensors under the meter that measures real
-steps, so the figure is exact and needs no memory.
+steps, so the figure is exact and needs no memory. Checkpointing that the model has is left out, as in the plan.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from treadle.capture.checkpoints import without_checkpoints
 from treadle.runtime.meter import Meter
 from treadle.runtime.values import differentiated
 
@@ -32,7 +33,7 @@ def plain_peak(run: Callable[[], Any], existing: list[Tensor]) -> int | None:
     fake tensors.
     """
     try:
-        with _Exact(existing) as meter:
+        with without_checkpoints(), _Exact(existing) as meter:
             outputs = differentiated(run())
             tangents = [torch.ones_like(output) for output in outputs]
             with torch.autocast(outputs[0].device.type, enabled=False):

@@ -1,22 +1,24 @@
 """Calls of a model, and what of them a plan depends on.
 
 Two calls have one form if everything that a captured step fixes is the same: the tree of arguments, shapes, dtypes,
-strides and devices of tensors, the other values, and of the model its parameters' layout, modes and autocast.
+strides and devices of tensors, the other values, and of the model its parameters' layout, modes, autocast, attributes
+and hooks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from treadle.capture.load import ModelStep, name_of, parameters_of
+from treadle.fitting.model_state import Attributes, attributes_of, hooks_of, key_of
 from treadle.fitting.settings import WHERE
 from treadle.planner.errors import InputError
-from treadle.runtime.values import take_apart, tensors_of
+from treadle.runtime.values import EXPECTED, take_apart, tensors_of
 
 NAMED_TENSORS = 4
 """Tensors that the text of a form lists."""
@@ -35,30 +37,37 @@ def call_of(example: object) -> ModelCall:
         return ModelCall((example,), {})
     if isinstance(example, tuple | list) and example:
         return ModelCall(tuple(example), {})
-    if isinstance(example, Mapping) and example and all(isinstance(name, str) for name in example):
+    if isinstance(example, Mapping) and example:
+        for name in example:
+            if not isinstance(name, str):
+                text = f"found the key {name!r} in the example batch, expected names of keyword arguments"
+                raise InputError(text, where=WHERE)
         return ModelCall((), dict(example))
     expected = "expected a tensor, a tuple of positional arguments or a dict of keyword arguments"
-    raise InputError(f"found an example batch of type {type(example).__name__}, {expected}", where=WHERE)
+    found = "an empty" if isinstance(example, tuple | list | Mapping) else "an example batch of type"
+    advice = "; torch.as_tensor makes a tensor of an array" if type(example).__module__ == "numpy" else ""
+    raise InputError(f"found {found} {type(example).__name__}, {expected}{advice}", where=WHERE)
 
 
 @dataclass(frozen=True)
 class CallForm:
-    """`fixed` has everything but the sizes of tensors, which `sizes` has in order; `text` is for people."""
+    """`fixed` has everything but the sizes of tensors, which `sizes` has in order, and the `attributes` and hooks of
+    model and loss; `text` is for people."""
 
     fixed: Hashable
+    attributes: Attributes
     sizes: tuple[tuple[int, ...], ...]
-    text: str
+    text: str = field(compare=False)
 
-    def __hash__(self) -> int:
-        return hash((self.fixed, self.sizes))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CallForm) and (self.fixed, self.sizes) == (other.fixed, other.sizes)
+    @property
+    def is_empty(self) -> bool:
+        """Whether no tensor of the call has an element, as in a batch without rows."""
+        return bool(self.sizes) and all(0 in size for size in self.sizes)
 
     def within(self, other: CallForm) -> bool:
         """Whether it is `other` with sizes that are no larger."""
         pairs = zip(self.sizes, other.sizes, strict=False)
-        return self.fixed == other.fixed and all(
+        return (self.fixed, self.attributes) == (other.fixed, other.attributes) and all(
             len(mine) == len(theirs) and all(a <= b for a, b in zip(mine, theirs, strict=True))
             for mine, theirs in pairs
         )
@@ -69,13 +78,18 @@ def form_of(model: nn.Module, call: ModelCall, loss: Callable[..., Any] | None =
     one form. Raises InputError for an argument that no capture can hold."""
 
     def refuse(place: str, kind: str) -> None:
-        raise InputError(f"found {kind} as argument {place}", where=WHERE)
+        raise InputError(f"found {place} with {kind}, {EXPECTED}", where=WHERE)
 
+    if "_flat_param" in model._parameters:
+        advice = "call FullyShardedDataParallel(fitted, use_orig_params=True), or fully_shard(fitted)"
+        raise InputError(f"found the parameters of the model inside one flat parameter; {advice}", where=WHERE)
     tensors: list[Tensor] = []
     arguments = _by_name(call, parameters_of(ModelStep(model, *call, loss)))
     tree = [[name, take_apart(arguments[name], tensors, refuse, name)] for name in sorted(arguments)]
     layouts = tuple((t.dtype, t.layout, t.device, t.requires_grad, _order(t)) for t in tensors)
-    return CallForm((repr(tree), layouts, *_state(model)), tuple(tuple(t.shape) for t in tensors), _text(arguments))
+    attributes = (*attributes_of(model), *hooks_of(model), ("", "", key_of(loss)))
+    sizes = tuple(tuple(tensor.shape) for tensor in tensors)
+    return CallForm((repr(tree), layouts, *_state(model)), attributes, sizes, _text(arguments))
 
 
 def _by_name(call: ModelCall, names: Sequence[str]) -> dict[str, Any]:

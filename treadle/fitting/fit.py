@@ -7,16 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from treadle.capture.live import capture_model
-from treadle.fitting.call_form import ModelCall, call_of, form_of
+from treadle.fitting.call_form import CallForm, ModelCall, call_of, form_of
 from treadle.fitting.fitted import FittedModule
 from treadle.fitting.programs import HeldPrograms, PlainForm, PlannedForm
 from treadle.fitting.refusals import require_fittable
 from treadle.fitting.settings import WHERE, settings_of
 from treadle.fitting.summary import line_of
 from treadle.fitting.verifying import verified
+from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
 
 log = logging.getLogger("treadle.fit")
@@ -37,9 +38,10 @@ def fit(
     `example_batch` is a tensor, a tuple or list of positional arguments or a dict of keywords. With `loss` a call
     computes `loss(model, *args, **kwargs)`. `budget` is a size (`8GiB`, or bytes as an int) or a share (`0.5x`) of what
     plain PyTorch needs for this batch: parameters, buffers, batch, gradients and all that a step keeps. `reserve` is
-    the part of it that stays free, for the optimizer's state. hold_gradients: gradients are held from step to step, as
-    in gradient accumulation. The search for a plan takes up to `time_limit` seconds, the first one on a machine also
-    the time to measure the calls of the step; the next process takes the plan from the cache.
+    the part of it that stays free, for the optimizer's state; what a share is taken of then has the reserve in it, so
+    `0.5x` of 6 GiB with 2 GiB of reserve is 4 GiB, 2 of them for the step. hold_gradients: gradients are held from step
+    to step, as in gradient accumulation. The search for a plan takes up to `time_limit` seconds, the first one on a
+    machine also the time to measure the calls of the step; the next process takes the plan from the cache.
 
     Batches of other shapes get plans of their own. In evaluation mode and under `torch.no_grad` the model itself runs.
     Raises InputError for a model or batch that cannot be captured, InfeasibleError with the least feasible budget,
@@ -47,6 +49,10 @@ def fit(
     """
     settings = settings_of(budget, reserve, hold_gradients, time_limit)
     require_fittable(model)
+    if not torch.is_grad_enabled():
+        raise InputError(
+            "found gradients disabled, as under torch.no_grad; call treadle.fit outside of it", where=WHERE
+        )
     if loss is not None and not callable(loss):
         raise InputError(f"found a {type(loss).__name__}, expected a function or None", where=f"{WHERE}: loss")
     fitted = FittedModule(model, loss, settings)
@@ -58,7 +64,9 @@ def fit(
 def _first(programs: HeldPrograms, call: ModelCall) -> str:
     """Plan the call of the example batch, and say what was done."""
     form = form_of(programs.model, call, programs.loss)
-    trace = capture_model(programs.model, call.args, call.kwargs, loss=programs.loss, name=programs.name)
+    if form.is_empty:
+        raise InputError(f"found no rows in the example batch, {form.text}", where=WHERE)
+    trace = _captured(programs, call, form)
     if programs.fits(trace):
         programs.known[form] = PlainForm(fits=True)
         return programs.fits_line(trace)
@@ -68,6 +76,18 @@ def _first(programs: HeldPrograms, call: ModelCall) -> str:
     programs.known[form] = found
     kept = f"plan in {found.entry.folder}" if found.entry.folder else "the plan is not kept"
     return f"{line_of(found.plan)}; {_verified(programs, call, found)}; {kept}"
+
+
+def _captured(programs: HeldPrograms, call: ModelCall, form: CallForm) -> Trace:
+    try:
+        return programs.capture(call)
+    except InputError as error:
+        if not isinstance(error.__cause__, TypeError | AttributeError):
+            raise
+        called = f"model({form.text})"
+        if programs.loss is not None:
+            called = f"loss(model, {form.text}), expected a function loss(model, *args, **kwargs)"
+        raise InputError(f"{error.args[0]}; the call was {called}", where=error.where) from error
 
 
 def _verified(programs: HeldPrograms, call: ModelCall, found: PlannedForm) -> str:

@@ -21,9 +21,10 @@ class FittedModule(ActivationWrapper):
     model; in evaluation mode and under `torch.no_grad` the model itself runs."""
 
     def __init__(self, model: nn.Module, loss: Loss, settings: FitSettings) -> None:
+        vars(self).update(programs=HeldPrograms(model, loss, settings), summary="")
         super().__init__(model)  # type: ignore[no-untyped-call]
-        self.programs = HeldPrograms(model, loss, settings)
-        self.summary = ""
+        self.programs: HeldPrograms
+        self.summary: str
         """What was done for the example batch, in one line."""
 
     @property
@@ -40,6 +41,15 @@ class FittedModule(ActivationWrapper):
                 return program(*args, **kwargs)
         loss = self.programs.loss
         return self.model(*args, **kwargs) if loss is None else loss(self.model, *args, **kwargs)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Attributes are set on the model, except those of this class and new private ones."""
+        model = vars(self).get("_modules", {}).get("_checkpoint_wrapped_module")
+        own = model is None or name in vars(self) or hasattr(type(self), name)
+        if own or (name.startswith("_") and not hasattr(model, name)):
+            super().__setattr__(name, value)
+        else:
+            setattr(model, name, value)
 
     def extra_repr(self) -> str:
         return self.summary

@@ -21,6 +21,7 @@ from treadle.codegen.memory.torch_module import FILE_NAME, generate
 from treadle.fitting.background import BackgroundSearch
 from treadle.fitting.call_form import CallForm, ModelCall, form_of
 from treadle.fitting.measuring import device_of, measured, plannable
+from treadle.fitting.model_state import first_difference, hooks_of
 from treadle.fitting.plan_cache import PlanCache
 from treadle.fitting.plan_entry import PlanEntry
 from treadle.fitting.planning import plain_bytes, searched, settled
@@ -41,6 +42,9 @@ QUICK_SECONDS = 5.0
 """Search that training waits for; only where it finds nothing, the whole time limit is used."""
 MOST_PROGRAMS = 32
 """Forms of call that are held; the one that was not used for longest goes first."""
+
+MOST_STATES = 8
+"""Values of the model's attributes with plans of their own."""
 
 Loss = Callable[..., Any] | None
 
@@ -73,6 +77,8 @@ class HeldPrograms:
         self.cache = PlanCache()
         self.known: OrderedDict[CallForm, PlannedForm | PlainForm] = OrderedDict()
         self.reported: set[str] = set()
+        self.written: list[str] = []
+        """Attributes that the step captured last sets."""
 
     def __getstate__(self) -> dict[str, Any]:
         known = [(form, replace(x, search=None) if isinstance(x, PlannedForm) else x) for form, x in self.known.items()]
@@ -86,6 +92,8 @@ class HeldPrograms:
             self.warn_once(f"runs as it is, out of the budget's control: {error.args[0]}")
             return None
         if form not in self.known:
+            if self._is_unsteady(form):
+                return None
             with _disable_current_modes():  # such as a meter's, which would count what measuring makes
                 self.known[form] = self._met(form, call)
             self._drop_oldest()
@@ -97,11 +105,19 @@ class HeldPrograms:
             self._improve(form, found)
         return found.module
 
+    def capture(self, call: ModelCall) -> Trace:
+        """The trace of a call. Raises InputError if it cannot be traced."""
+        self.written = []
+        return capture_model(
+            self.model, call.args, call.kwargs, loss=self.loss, name=self.name, note=self.written.append
+        )
+
     def plan(self, trace: Trace, settings: FitSettings, seconds: float, *, in_step: bool) -> PlannedForm:
         """The kept plan of a captured step, or a new one, for which the other processes that want it wait.
 
         Raises what the search raises.
         """
+        self._warn_of_what_is_left_out()
         wanted, device = plannable(trace), device_of(self.model)
         entry = self.cache.entry(wanted, settings, device.type)
         with entry.locked():
@@ -127,11 +143,14 @@ class HeldPrograms:
 
     def _met(self, form: CallForm, call: ModelCall) -> PlannedForm | PlainForm:
         """Capture and plan a form that is new in the middle of training."""
+        if form.is_empty:
+            log.info("%s: a batch of %s is empty, and runs as it is", self.name, form.text)
+            return PlainForm(fits=True)
         try:
             if any(isinstance(found, PlainForm) and found.fits and form.within(x) for x, found in self.known.items()):
                 log.info("%s: a batch of %s is within one that runs as it is, and does too", self.name, form.text)
                 return PlainForm(fits=True)
-            trace = capture_model(self.model, call.args, call.kwargs, loss=self.loss, name=self.name)
+            trace = self.capture(call)
             if self.fits(trace):
                 log.info("%s: a batch of %s: %s", self.name, form.text, self.fits_line(trace))
                 return PlainForm(fits=True)
@@ -195,6 +214,32 @@ class HeldPrograms:
         except Exception as error:  # the plan that is there stays
             found.search, found.settled = None, True
             log.warning("%s: the search for a better plan failed: %s", self.name, " ".join(str(error).split()))
+
+    def _is_unsteady(self, form: CallForm) -> bool:
+        """Whether the attributes of the model had too many values for another plan."""
+        states = dict.fromkeys(known.attributes for known in self.known)
+        if form.attributes in states or len(states) < MOST_STATES:
+            return False
+        name = first_difference(next(reversed(states)), form.attributes)
+        self.warn_once(
+            f"{name} has another value in each call, and a plan holds for one: calls run as they are, out of the "
+            "budget's control; make it a buffer or an argument that is a tensor"
+        )
+        return True
+
+    def _warn_of_what_is_left_out(self) -> None:
+        if hooks := hooks_of(self.model):
+            place, kind, _ = hooks[0]
+            self.warn_once(
+                f"found a {kind} on {f'module {place!r}' if place else 'the model'}: a plan has what hooks compute on "
+                "tensors, but does not call them, so they print, count and store nothing"
+            )
+        if self.written:
+            names = ", ".join(self.written[:3]) + (" ..." if len(self.written) > 3 else "")
+            self.warn_once(
+                f"the step sets {names}, which a plan does not: return the value, or make it a buffer if a later step "
+                "reads it"
+            )
 
     def _drop_oldest(self) -> None:
         if len(self.known) <= MOST_PROGRAMS:

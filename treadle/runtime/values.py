@@ -43,7 +43,9 @@ def take_apart(value: Any, tensors: list[Tensor], refuse: Refuse, place: str = "
         items = [inner(item, f"{place}[{index}]") for index, item in enumerate(value)]
         return items if type(value) is list else {"tuple": items}
     if type(value) is not dict and not is_object(value):
-        return refuse(place, f"a value of type {type(value).__name__}")
+        kind = f"a value of type {type(value).__name__}"
+        of_numpy = type(value).__module__ == "numpy"
+        return refuse(place, f"{kind}, of which torch.as_tensor makes a tensor" if of_numpy else kind)
     fields = value if type(value) is dict else fields_of(value)
     if not all(key is None or isinstance(key, bool | int | str) for key in fields):
         return refuse(place, "a dict with keys other than text and numbers")

@@ -10,7 +10,9 @@ import re
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import treadle
 from examples import train_in_half
@@ -103,6 +105,29 @@ def test_copies_and_pickles_train_on_their_own() -> None:
         assert all(parameter.grad is None for parameter in planned.parameters())
 
 
+class Checkpointed(Deep):
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.reentrant = reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        middle = checkpoint(self.layers[1:-1], self.layers[0](x), use_reentrant=self.reentrant)
+        return self.dropout(self.layers[-1](middle))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointing_in_the_model_is_left_to_the_plan(reentrant: bool) -> None:
+    plain = Checkpointed(reentrant)
+    planned = fitted(Checkpointed(reentrant))
+    assert "of plain PyTorch's 3.827 MiB" in planned.summary
+    assert "gradients and buffers of plain PyTorch equal" in planned.summary
+    for step in (lambda *b: loss_of(plain, *b), planned):
+        torch.manual_seed(1)
+        step(*batch_of()).backward()
+    for a, b in zip(plain.parameters(), planned.parameters(), strict=True):
+        assert torch.allclose(a.grad, b.grad, rtol=1e-4, atol=1e-6)
+
+
 def test_gradients_accumulate() -> None:
     plain, model = Deep(), Deep()
     planned = fitted(model, hold_gradients=True, budget="0.7x")
@@ -192,7 +217,7 @@ def test_what_cannot_be_fitted_is_refused_by_name(model: object, message: str) -
         ({"budget": "half"}, "budget: found 'half', expected a size such as 8GiB, or a share"),
         ({"budget": 0}, "budget: found 0, expected a size"),
         ({"budget": 0.5}, "budget: found 0.5, expected a size such as '8GiB', a share such as '0.5x'"),
-        ({"budget": "1GiB", "reserve": "-1"}, "reserve: found '-1', expected a size"),
+        ({"budget": "1GiB", "reserve": "-1"}, "reserve: found '-1', which is negative"),
         ({"budget": "1GiB", "time_limit": 0}, "time_limit: found 0, expected seconds above 0"),
         ({"budget": "1GiB", "hold_gradients": 1}, "hold_gradients: found 1, expected True or False"),
         ({"budget": "1GiB", "loss": "mse"}, "loss: found a str, expected a function or None"),
@@ -204,7 +229,63 @@ def test_settings_out_of_range_are_refused(settings: dict[str, object], message:
     assert message in str(raised.value)
 
 
-@pytest.mark.parametrize("example", [None, (), {}, {1: torch.ones(1)}, iter([])])
+class Detached(Deep):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return super().forward(x)
+
+
+def test_a_step_without_gradients_is_refused() -> None:
+    x = batch_of()[0]
+    with torch.no_grad(), pytest.raises(InputError, match=r"found gradients disabled, as under torch.no_grad; call"):
+        treadle.fit(Deep(), x, budget=SHARE)
+    with pytest.raises(
+        InputError, match=r"depends on a parameter by gradient, as under torch.no_grad or after"
+    ) as raised:
+        treadle.fit(Detached(), x, budget=SHARE)
+    assert "--infer" not in str(raised.value)
+
+
+X, Y = batch_of()
+
+
+@pytest.mark.parametrize(
+    ("example", "loss", "message"),
+    [
+        (batch_of(0), loss_of, "found no rows in the example batch, x float32 [0, 16], y float32 [0, 16]"),
+        ({"x": X, 1: Y}, loss_of, "found the key 1 in the example batch, expected names of keyword arguments"),
+        (X.numpy(), None, "found an example batch of type ndarray, expected a tensor"),
+        (X.numpy(), None, "; torch.as_tensor makes a tensor of an array"),
+        ((X, Y.numpy()), loss_of, "found y with a value of type ndarray, of which torch.as_tensor makes a tensor"),
+        ({"x": X.numpy()}, None, "found x with a value of type ndarray, of which torch.as_tensor makes a tensor"),
+        ((X, Y), F.mse_loss, "; the call was loss(model, target float32 [4096, 16], "),
+        ((X, Y), lambda output: output.sum(), "expected a function loss(model, *args, **kwargs)"),
+        ((X, Y), lambda model, x, y: model(x), "the loss returned tensors of shape (4096, 16), expected one scalar"),
+        ((X, Y), None, "; the call was model(x float32 [4096, 16], "),
+    ],
+)
+def test_a_call_that_is_none_is_refused_by_name(example: object, loss: object, message: str) -> None:
+    with pytest.raises(InputError) as raised:
+        treadle.fit(Deep(), example, budget=SHARE, loss=loss)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_list_is_taken_as_a_tuple() -> None:
+    model = treadle.fit(Deep(), list(batch_of()), budget=SHARE, loss=loss_of)
+    assert list(model.programs.known) == list(fitted(Deep()).programs.known)
+    model(*list(batch_of())).backward()
+    assert len(model.programs.known) == 1
+
+
+def test_a_share_is_taken_of_plain_pytorch_and_the_reserve() -> None:
+    model, reserve = Deep(), 300 * 1024
+    whole, reserved = fitted(Deep(), "0.7x"), fitted(model, "0.7x", reserve=reserve)
+    assert budget_of(reserved) - budget_of(whole) == pytest.approx(0.7 * reserve, abs=1)
+    assert peak_of(model, reserved, batch_of()) <= budget_of(reserved) - reserve
+
+
+@pytest.mark.parametrize("example", [None, (), {}, iter([])])
 def test_an_example_batch_of_another_kind_is_refused(example: object) -> None:
     with pytest.raises(InputError, match="expected a tensor, a tuple of positional arguments or a dict"):
         treadle.fit(Deep(), example, budget=SHARE)

@@ -115,7 +115,16 @@ def test_an_argument_that_no_capture_holds_runs_as_it_is(caplog: pytest.LogCaptu
     fitted = treadle.fit(model, x, budget="0.6x")
     for _ in range(2):
         fitted(x, object()).sum().backward()
-    assert caplog.text.count("found a value of type object as argument") == 1
+    assert caplog.text.count("found scale with a value of type object, expected") == 1
+
+
+def test_an_empty_batch_runs_as_it_is(fitted: FittedModule, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "treadle.fit"):
+        for _ in range(2):
+            fitted(*batch_of(0)).backward()
+    (record,) = caplog.records
+    assert "a batch of x float32 [0, 16], y float32 [0, 16] is empty, and runs as it is" in record.getMessage()
+    assert record.levelno == logging.INFO
 
 
 def test_autocast_frozen_parameters_and_modes_are_other_forms(fitted: FittedModule) -> None:

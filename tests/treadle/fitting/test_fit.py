@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import treadle
 from examples import train_in_half
-from tests.treadle.fitting.models import BATCH, Deep, batch_of, loss_of
+from tests.treadle.fitting.models import BATCH, WIDTH, Deep, batch_of, loss_of
 from treadle.fitting.call_form import call_of
 from treadle.fitting.fitted import FittedModule
 from treadle.fitting.verifying import verified
@@ -176,6 +176,17 @@ def test_a_step_is_verified_where_plain_pytorch_has_no_room(monkeypatch: pytest.
     assert "gradients were not compared: plain PyTorch's step next to it needs" in planned.summary
     assert torch.equal(before, torch.get_rng_state())
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_batch_that_is_a_slice_is_fitted_and_verified_in_its_strides() -> None:
+    model = Deep()
+    wide = torch.randn(BATCH, 2 * WIDTH)
+    planned = treadle.fit(model, wide[:, 1::2], budget=SHARE)
+    assert "outputs, gradients and buffers of plain PyTorch equal" in planned.summary
+    torch.manual_seed(1)
+    found = planned(wide[:, 1::2])
+    torch.manual_seed(1)
+    torch.testing.assert_close(found, model(wide[:, 1::2]))
 
 
 def test_a_step_over_its_budget_fails_its_verification(monkeypatch: pytest.MonkeyPatch) -> None:

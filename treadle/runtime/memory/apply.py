@@ -33,6 +33,7 @@ from treadle.runtime.inverting import require_invertible
 from treadle.runtime.memory.step import PlannedStep, load_step
 from treadle.runtime.memory.versions import UnchangedInputs, UnchangedNames, changed, version
 from treadle.runtime.sources import plan_and_trace
+from treadle.runtime.strides import copied
 from treadle.runtime.wrappers import require_uncast, require_unwrapped
 
 CALLER = "treadle.apply"
@@ -80,7 +81,7 @@ def _verified(model: nn.Module, trace: Trace, text: str, budget_bytes: int) -> s
     function = load_function(trace.entry)
     device = next((leaf.device for leaf in (*model.parameters(), *model.buffers())), torch.device("cpu"))
     step = build_step(function, trace.entry)
-    placed = [tensor.to(device).detach().requires_grad_(tensor.requires_grad) for tensor in step.inputs]
+    placed = [copied(tensor, device).requires_grad_(tensor.requires_grad) for tensor in step.inputs]
     found = verify_plan(step.with_inputs(placed)._replace(model=model), trace, text, budget_bytes)
     if found.findings:
         raise CheckFailed(f"{trace.name}: the plan is not verified: {found.findings[0]}", found.findings)

@@ -34,7 +34,7 @@ from treadle.runtime.followers import plain
 from treadle.runtime.memory.apply import PlannedModule
 from treadle.runtime.memory.step import load_step
 from treadle.runtime.meter import Meter
-from treadle.runtime.strides import exact
+from treadle.runtime.strides import copied, exact
 from treadle.runtime.training import TIMED_STEPS, in_double
 from treadle.runtime.values import differentiated, tensors_of
 
@@ -78,7 +78,7 @@ class _Side:
 
     def __init__(self, step: ModelStep, trace: Trace, program: Program) -> None:
         self.model = copy.deepcopy(step.model)
-        self.inputs = [x.detach().clone().requires_grad_(x.requires_grad) for x in step.inputs]
+        self.inputs = [copied(x).requires_grad_(x.requires_grad) for x in step.inputs]
         self.batch = step.with_inputs(self.inputs)
         self.trace = trace
         self.call = program(self.model)

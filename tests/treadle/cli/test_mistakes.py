@@ -55,7 +55,6 @@ MISTAKES = {
     f"{MEMORY} -o notes.txt": "--output: found 'notes.txt', expected a file that ends in .json, .yaml or .yml",
     f"{MEMORY} -o /proc/x.json": "--output: no file can be made in the folder '/proc': ",
     f"{MEMORY} -o /dev/full": "/dev/full: cannot write: No space left on device",
-    f"{MEMORY} --sweep 1x -o foreign": "foreign: found a folder without sweep.csv",
     "plan job hw.json -o notes.txt": "--output: found 'notes.txt', which is a file, expected a folder",
     "generate plan.json -o notes.txt": "--output: found 'notes.txt', which is a file, expected a folder",
     "report plan.json -o r.pdf": "--output: found 'r.pdf', expected a file that ends in .html, .htm or .svg",

@@ -178,7 +178,7 @@ def test_an_operator_that_raises_is_named_and_the_step_is_over():
 def test_calls_that_the_plan_does_not_cover_are_refused_before_anything_runs():
     ours = swapped("tiny", step_of("tiny", "sgd"))
     x, labels = batch("tiny", 0)
-    with pytest.raises(InputError, match=r"tiny: found input 0 of float32 \[4, 6\], expected float32 \[8, 6\]"):
+    with pytest.raises(InputError, match=r"tiny: found x of float32 \[4, 6\], expected float32 \[8, 6\]"):
         ours(x[:4], labels[:4])
     with pytest.raises(InputError, match="tiny: found 1 inputs, expected 2"):
         ours(x)

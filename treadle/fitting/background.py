@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import weakref
 from dataclasses import asdict, dataclass
 from typing import IO
 
@@ -22,7 +23,7 @@ MODULE = "treadle.fitting.background_child"
 
 @dataclass(frozen=True)
 class BackgroundSearch:
-    """A running search for the plan of an entry."""
+    """A running search for the plan of an entry. Its process ends with this object, and with the interpreter."""
 
     entry: PlanEntry
     process: subprocess.Popen[bytes]
@@ -35,15 +36,21 @@ class BackgroundSearch:
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         text = json.dumps(asdict(settings))
         path = os.pathsep.join(filter(None, sys.path))
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", MODULE, str(os.getpid()), str(entry.folder), text],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=complaints,
-            start_new_session=True,  # Ctrl-C on the terminal is for the training
-            env={**os.environ, **threads, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path},
-        )
-        return cls(entry, process, complaints)
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", MODULE, str(os.getpid()), str(entry.folder), text],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=complaints,
+                start_new_session=True,  # Ctrl-C on the terminal is for the training
+                env={**os.environ, **threads, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path},
+            )
+        except BaseException:
+            complaints.close()
+            raise
+        search = cls(entry, process, complaints)
+        weakref.finalize(search, _end, process, complaints)
+        return search
 
     @property
     def ended(self) -> bool:
@@ -58,7 +65,8 @@ class BackgroundSearch:
         tail = self.complaints.read()[-2000:].decode(errors="replace").strip().splitlines()
         return tail[-1] if tail else f"its process {ending(self.process.returncode)}"
 
-    def stop(self) -> None:
-        """End it without a result."""
-        self.process.kill()
-        self.process.wait()
+
+def _end(process: subprocess.Popen[bytes], complaints: IO[bytes]) -> None:
+    process.kill()
+    process.wait()
+    complaints.close()

@@ -33,6 +33,7 @@ class FittedModule(ActivationWrapper):
         model: nn.Module = self._checkpoint_wrapped_module
         return model
 
+    @torch.compiler.disable(reason="a fitted module runs its own plans")  # type: ignore[untyped-decorator]
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if torch.is_grad_enabled() and self.model.training:
             program = self.programs.of(ModelCall(args, kwargs))

@@ -244,9 +244,7 @@ class HeldPrograms:
     def _drop_oldest(self) -> None:
         if len(self.known) <= MOST_PROGRAMS:
             return
-        _, found = self.known.popitem(last=False)
-        if isinstance(found, PlannedForm) and found.search is not None:
-            found.search.stop()
+        self.known.popitem(last=False)
         self.warn_once(
             f"met more than {MOST_PROGRAMS} shapes of batches; each new one takes seconds to plan: pad "
             "batches to a few lengths"

@@ -166,6 +166,18 @@ def test_evaluation_runs_the_model_itself(caplog: pytest.LogCaptureFixture) -> N
     assert not [record for record in caplog.records if record.name.startswith("treadle")]
 
 
+def test_a_fitted_module_under_torch_compile_runs_its_plan() -> None:
+    planned = fitted(Deep())
+    expected = []
+    for module in (planned, torch.compile(planned, backend="eager")):
+        torch.manual_seed(1)
+        expected.append(module(*batch_of()))
+    assert torch.equal(*expected)
+    assert peak_of(planned.model, torch.compile(planned, backend="eager"), batch_of()) <= budget_of(planned)
+    with pytest.raises(RuntimeError, match="torch.compile"):
+        torch.compile(planned, backend="eager", fullgraph=True)(*batch_of())
+
+
 def test_a_step_is_verified_where_plain_pytorch_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("treadle.fitting.verifying.free_bytes", lambda device: 1000)
     model = Deep()

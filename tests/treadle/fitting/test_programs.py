@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
+import warnings
 
 import pytest
 import torch
@@ -196,6 +198,22 @@ def test_a_better_plan_is_searched_for_in_the_background(
     assert found.search is None
     assert found.settled
     assert found.plan.decisions.objective_ns <= before
+
+
+def test_a_background_search_ends_with_its_module() -> None:
+    fitted = treadle.fit(Deep(), batch_of(), budget="0.6x", loss=loss_of)
+    found = last(fitted)
+    found.settled = False
+    fitted(*batch_of())
+    process, complaints = found.search.process, found.search.complaints
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        del found, fitted
+        gc.collect()
+        assert process.poll() is not None
+        assert complaints.closed
+        del process, complaints
+    assert not [warning for warning in seen if issubclass(warning.category, ResourceWarning)]
 
 
 @pytest.mark.slow

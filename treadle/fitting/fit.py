@@ -67,6 +67,7 @@ def _first(programs: HeldPrograms, call: ModelCall) -> str:
     if form.is_empty:
         raise InputError(f"found no rows in the example batch, {form.text}", where=WHERE)
     trace = _captured(programs, call, form)
+    form = form_of(programs.model, call, programs.loss)  # a first call may complete a configuration
     if programs.fits(trace):
         programs.known[form] = PlainForm(fits=True)
         return programs.fits_line(trace)

@@ -174,7 +174,7 @@ def test_a_fitted_module_under_torch_compile_runs_its_plan() -> None:
         expected.append(module(*batch_of()))
     assert torch.equal(*expected)
     assert peak_of(planned.model, torch.compile(planned, backend="eager"), batch_of()) <= budget_of(planned)
-    with pytest.raises(RuntimeError, match="torch.compile"):
+    with pytest.raises(RuntimeError, match=r"torch\.compile"):
         torch.compile(planned, backend="eager", fullgraph=True)(*batch_of())
 
 

@@ -115,6 +115,21 @@ def test_an_attribute_that_always_changes_runs_as_the_model_itself(
     assert caplog.text.count("k has another value in each call") == 1
 
 
+class Completing(Settable):
+    """Its first call completes the configuration, as that of some models of Transformers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not hasattr(self.config, "kind"):
+            self.config.kind = "regression"
+        return super().forward(x)
+
+
+def test_a_configuration_that_the_first_call_completes_needs_no_second_plan() -> None:
+    fitted = treadle.fit(Completing(), batch_of(), budget="0.6x", loss=loss_of)
+    assert same_step(fitted, Completing())
+    assert len(fitted.programs.known) == 1
+
+
 class Counting(Deep):
     def __init__(self) -> None:
         super().__init__()

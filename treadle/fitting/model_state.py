@@ -47,22 +47,29 @@ Attributes = tuple[tuple[str, str, Hashable], ...]
 def attributes_of(model: nn.Module) -> Attributes:
     """The attributes of all modules of `model`, without those that every module has."""
     known: dict[int, Hashable] = {}
-    return tuple(
-        (place, name, key_of(value, known))
-        for place, module in model.named_modules()
-        for name, value in vars(module).items()
-        if not (name in _OF_EVERY_MODULE or name in module._parameters or name.startswith(_OF_WRAPPERS))
-    )
+    found: list[tuple[str, str, Hashable]] = []
+    for place, module in model.named_modules():  # in each call: one plain loop, without a call for a number
+        for name, value in vars(module).items():
+            if name in _OF_EVERY_MODULE or name in module._parameters or name.startswith(_OF_WRAPPERS):
+                continue
+            kind = type(value)
+            found.append((place, name, (kind, value) if kind in _EXACT_ATOMS else key_of(value, known)))
+    return tuple(found)
 
 
 def hooks_of(model: nn.Module) -> Attributes:
     """The hooks of all modules of `model`, in the same form, without those by which PyTorch computes parameters."""
-    each = ((place, kind, getattr(module, kind)) for place, module in model.named_modules() for kind in _HOOKS)
-    of_all = (("", kind, getattr(torch_module, f"_global{kind}")) for kind in _HOOKS)
+    each = [
+        (place, kind, hooks)
+        for place, module in model.named_modules()
+        if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+        for kind in _HOOKS
+        if (hooks := getattr(module, kind))
+    ]
+    of_all = [("", kind, getattr(torch_module, f"_global{kind}")) for kind in _HOOKS]
     return tuple(
         (place, _HOOKS[kind], _key(hook, DEPTH - 3))  # without what is in lists, in which hooks collect
         for place, kind, hooks in (*each, *of_all)
-        if hooks
         for hook in hooks.values()
         if not type(hook).__module__.startswith("torch.nn.utils.")
     )
@@ -80,6 +87,8 @@ def key_of(value: Any, known: dict[int, Hashable] | None = None) -> Hashable:
     """The key of `value`. Objects in `known`, by their id, are taken from there; those of attributes are added."""
     if type(value) in _EXACT_ATOMS:
         return type(value), value
+    if type(value) is tuple and _EXACT_ATOMS.issuperset(kinds := tuple(map(type, value))):
+        return kinds, value
     if known is None:
         return _key(value, 0)
     if id(value) not in known:

@@ -11,6 +11,8 @@ from torch import nn
 
 _CONTAINERS = (dict, list, set)
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+_OF_RNNS = frozenset(("_flat_weights", "_flat_weight_refs"))
+"""Attributes that PyTorch's recurrent layers set where their parameters are swapped."""
 
 
 @contextmanager
@@ -27,7 +29,7 @@ def unchanged(model: nn.Module, note: Callable[[str], None] = lambda name: None)
             yield
             before = {id(container): kept for container, kept in members}
             for place, live, kept in places:
-                for name in live.keys() - _OF_EVERY_MODULE:
+                for name in live.keys() - _OF_EVERY_MODULE - _OF_RNNS:
                     if not _is_same(kept.get(name, ...), live[name], before):
                         note(f"{place}.{name}".lstrip("."))
         finally:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import treadle
 from tests.treadle.fitting.models import Deep, batch_of, loss_of
+from treadle.capture.live import capture_model
 from treadle.fitting import programs
 from treadle.fitting.fitted import FittedModule
 from treadle.fitting.model_state import attributes_of, first_difference, hooks_of, key_of
@@ -151,6 +152,12 @@ def test_attributes_that_the_step_sets_are_reported_once(caplog: pytest.LogCaptu
     assert sorted(line.split("sets ")[1].split(", which")[0].split(", ")) == ["constant", "count", "seen"]
     assert fitted.count == 0
     assert not fitted.seen
+
+
+def test_a_recurrent_layer_sets_nothing_that_a_plan_leaves_out() -> None:
+    names: list[str] = []
+    capture_model(nn.GRU(4, 4), (torch.ones(2, 3, 4),), note=names.append)
+    assert not names
 
 
 @pytest.mark.parametrize(

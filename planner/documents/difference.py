@@ -119,7 +119,7 @@ def _lists(before: Sequence[Any], after: Sequence[Any], path: str) -> Iterator[C
 
 
 def _members(before: Mapping[Any, Any], after: Mapping[Any, Any], path: str) -> Iterator[Change]:
-    """Lists whose members have names: who came, who went, and what of the others changed."""
+    """Lists whose members have names: those added, those removed, and what changed of the others."""
     for members, other, word in ((after, before, "more"), (before, after, "less")):
         if only := [str(name) for name in members if name not in other]:
             how = f"{len(only)} {word} ({abridged(only)})"

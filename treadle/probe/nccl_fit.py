@@ -115,8 +115,8 @@ def _machine(runs: tuple[CollectiveTimes, ...], costs: Hardware, source: str) ->
     for run in runs:
         if (run.ranks, run.hosts) != (base.ranks, base.nodes):
             raise InputError(
-                f"found {many(run.ranks, 'rank')} on {many(run.hosts, 'host')}, expected the {costs.ranks} on "
-                f"{many(costs.nodes, 'node')} of profile {costs.name}",
+                f"found {many(run.ranks, 'rank')} on {many(run.hosts, 'host')}, expected the {base.ranks} on "
+                f"{many(base.nodes, 'node')} of profile {costs.name}",
                 where=source,
             )
     if base.ranks < 2:

@@ -32,7 +32,9 @@ MOST_LINKS = 18
 _START = re.compile(r"=== System : max(?:Bw|Width) ")
 _END = re.compile(r"={20,}")
 _INFO = re.compile(r"(?:(\S+?):(\d+:\d+) \[\S+\] )?NCCL INFO (.*)")
-_NODE = re.compile(r"( *)(?:\+ ([A-Z0-9]+)\[([0-9.]+)\] - )?([A-Z]+)/([0-9A-Fa-f-]+)(?: \(([^)]*)\))?")
+_NODE = re.compile(
+    r"( *)(?:\+ ([A-Z0-9]+)\[(\d+(?:\.\d+)?)\] - )?([A-Z]+)/([0-9A-Fa-f]+(?:-[0-9A-Fa-f]+)*)(?: \(([^)]*)\))?"
+)
 _NICS = re.compile(r"NET/\w+ : Using (.*)")
 _NIC = re.compile(r"\[(\d+)\]([\w.-]+)")
 _VERSION = re.compile(r"NCCL version (\d+\.\d+(?:\.\d+)?)")
@@ -142,6 +144,8 @@ def _walk(dump: list[str], names: dict[int, str], where: str) -> _Parts:
     for column, match in _nodes(dump):
         _, link, rate, kind, busid, rest = match.groups()
         busid = busid.lower()
+        if rate is not None and not float(rate):
+            raise InputError(f"found {link}[{rate}] to {kind}/{busid}, expected a rate above 0", where=where)
         while path and path[-1][0] >= column:
             path.pop()
         place = path[-1][3] if path else PciePlace()
@@ -157,7 +161,9 @@ def _walk(dump: list[str], names: dict[int, str], where: str) -> _Parts:
                 raise InputError(f"found GPU/{busid} without a rank, expected one in brackets", where=where)
             found.gpus[int(rest.split(" ")[0])] = (busid, place)
         elif link in ("NVL", "XGMI") and path and path[-1][1] == "GPU":
-            rank = next(rank for rank, (gpu, _) in found.gpus.items() if gpu == path[-1][2])
+            rank = next((rank for rank, (gpu, _) in found.gpus.items() if gpu == path[-1][2]), None)
+            if rank is None:
+                raise InputError(f"found a link of GPU/{path[-1][2]}, which has no rank", where=where)
             if kind == "GPU":
                 found.links.append((rank, busid, "nvlink" if link == "NVL" else "xgmi", float(rate)))
             elif kind == "NVS":

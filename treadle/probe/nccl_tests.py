@@ -158,19 +158,21 @@ def _runs(lines: list[str], where: str) -> Iterator[_Run]:
             if "time" not in run.header:
                 raise _no_time("cputime", where, None)
         elif run.header and words and words[0].isdecimal() and len(words) >= len(run.header) // 2:
-            run.rows.append(_table_row(words, run.header))
+            run.rows.append(_table_row(words, run.header, where))
     if run.header:
         yield run
 
 
-def _table_row(words: list[str], header: list[str]) -> _Row:
+def _table_row(words: list[str], header: list[str], where: str) -> _Row:
     """Columns count from the end: an operation without `redop` leaves that one empty."""
     first, *others = (index - len(header) for index, name in enumerate(header) if name == "time")
     again = others[0] if others else first
     only_in_place = again > first and len(words) <= len(header) - (again - first)
     wrong = [index - len(header) for index, name in enumerate(header) if name == "#wrong"]
-    time = words[again if only_in_place else first]
-    return _Row(int(words[0]), time, tuple(words[at] for at in wrong if not only_in_place or at >= again))
+    place = again if only_in_place else first
+    if len(words) < -place:
+        raise InputError(f"found the row {' '.join(words)!r} without a time, expected all columns", where=where)
+    return _Row(int(words[0]), words[place], tuple(words[at] for at in wrong if not only_in_place or at >= again))
 
 
 def _unknown_test(test: str, where: str) -> InputError:

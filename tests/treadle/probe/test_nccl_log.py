@@ -70,6 +70,7 @@ CPU/1 (1/2/-1)
         (LOG[: LOG.index("=" * 42)], "without times or topology"),
         (LOG.replace("GPU/0-10000 (0)", "GPU/0-10000"), "found GPU/0-10000 without a rank"),
         (LOG.replace("GPU/", "DEV/"), "found a topology without GPUs"),
+        (LOG.replace("PCI[24.0] - GPU", "PCI[0.0] - GPU"), r"found PCI\[0.0\] to GPU/\S+, expected a rate above 0"),
     ],
 )
 def test_a_log_without_a_topology_says_what_it_has_and_what_to_run(text: str, message: str) -> None:

@@ -128,6 +128,10 @@ def edited(**fields: Any) -> str:
         (as_table(TIMES, 8).replace("# ", "; "), None),
         (as_json(TIMES, 8).replace('"ngpus": 8', '"ngpus": "many"'), r"\$.config.ngpus: found 'many'"),
         (as_json(TIMES, 8)[:-40], "broken JSON"),
+        (
+            "# all_reduce_perf\n#  size count type time algbw busbw #wrong\n8 2 float\n",
+            "the row '8 2 float' without a time",
+        ),
     ],
 )
 def test_what_cannot_be_fitted_is_refused_in_one_line(text: str, message: str | None) -> None:

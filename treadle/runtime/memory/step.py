@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from treadle.capture.operator_calls import operator
+from treadle.codegen.emit import text_digest
 from treadle.codegen.python_form import require_form
 from treadle.planner.documents.values import Called
 from treadle.planner.errors import InputError
@@ -66,7 +67,7 @@ def load_step(text: str, name: str) -> PlannedStep:
     text that treadle does not generate, or that calls what this PyTorch does not have."""
     require_form("torch", text, f"the step of {name}")
     require_operators(text, f"the step of {name}")
-    file = f"<treadle step of {name}>"
+    file = f"<treadle step of {name} {text_digest(text)[-8:]}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     names: dict[str, Any] = {}
     exec(compile(text, file, "exec"), names)

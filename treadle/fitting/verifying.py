@@ -19,7 +19,7 @@ from treadle.fitting.free_memory import free_bytes
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import CheckFailed, InputError
-from treadle.runtime.comparison import difference, largest, relative_tolerance
+from treadle.runtime.comparison import relative_tolerance, value_finding
 from treadle.runtime.memory.apply import PlannedModule
 from treadle.runtime.memory.verify import SEED, backward, verify_plan
 from treadle.runtime.meter import Meter
@@ -65,8 +65,10 @@ def _compared(
 def _own_step(
     planned: PlannedModule, call: ModelCall, loss: Callable[..., Any] | None, trace: Trace, budget_bytes: int
 ) -> str:
-    """A step of the model itself, whose gradients, buffers and random numbers are put back."""
-    model = planned.model
+    """A step of the model itself, whose gradients, buffers and random numbers are put back. Those of the batch are of
+    tensors that share its memory."""
+    model, step = planned.model, ModelStep(planned.model, *call, loss)
+    step = step.with_inputs([x.detach().requires_grad_(x.requires_grad) for x in step.inputs])
     gradients = {parameter: parameter.grad for parameter in model.parameters()}
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     devices = list(range(torch.cuda.device_count()))
@@ -76,13 +78,11 @@ def _own_step(
                 parameter.grad = None
             torch.manual_seed(SEED)
             with torch.no_grad():
-                expected = _tensors(
-                    loss(model, *call.args, **call.kwargs) if loss else model(*call.args, **call.kwargs)
-                )
+                expected = _tensors(step.run())
             _put_back(model, buffers)
             torch.manual_seed(SEED)
-            with Meter(model, call.args, call.kwargs) as meter:
-                outputs = planned(*call.args, **call.kwargs)
+            with Meter(model, step.args, step.kwargs) as meter:
+                outputs = planned(*step.args, **step.kwargs)
             found = _tensors(outputs)
             with meter:
                 backward(outputs)
@@ -91,11 +91,9 @@ def _own_step(
         for parameter, gradient in gradients.items():
             parameter.grad = gradient
     tolerance = relative_tolerance(model.parameters(), trace.narrow)
-    findings = [
-        f"output {place} differs from plain PyTorch's by {difference(a, b):.3g}, its largest is {largest(a):.3g}"
-        for place, (a, b) in enumerate(zip(expected, found, strict=True))
-        if not difference(a, b) <= tolerance * largest(a)
-    ]
+    together = enumerate(zip(expected, found, strict=True))
+    compared = [value_finding(f"output {place}", a, b, tolerance) for place, (a, b) in together]
+    findings = [finding for finding in compared if finding]
     if meter.peak_bytes > budget_bytes:
         findings.append(
             f"the peak of {format_bytes(meter.peak_bytes)} exceeds the budget of {format_bytes(budget_bytes)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -19,8 +19,6 @@ DTYPES = {
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Tolerance of gradients, losses and buffers, relative to the largest value; COARSE for narrow types and autocast."""
 COARSE = 1e-2
-NEAR = 8
-"""Winograd's and Fourier transforms round several times as much as a direct convolution."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +60,13 @@ def relative_tolerance(parameters: Iterable[Tensor], narrow: bool) -> float:
     return max(found, COARSE) if narrow else found
 
 
-def within_rounding(
-    pairs: Sequence[tuple[Tensor | None, Tensor | None]], exact: Sequence[Tensor | None], allowed: float
-) -> bool:
-    """Whether the second of each pair is `allowed` off the exact value, or up to NEAR times as far as the first, which
-    is plain PyTorch's; not where `exact` is empty."""
-    together = zip(pairs, exact, strict=False)
-    return bool(exact) and all(difference(b, c) <= max(allowed, NEAR * difference(a, c)) for (a, b), c in together)
+def value_finding(what: str, a: Tensor, b: Tensor, tolerance: float) -> str | None:
+    """What is wrong with `b` where it is further off `a`, plain PyTorch's, than `tolerance` of the largest value, or
+    off at all in whole numbers."""
+    gap, scale = difference(a, b), largest(a)
+    if gap <= (tolerance * scale if a.is_floating_point() or a.is_complex() else 0.0):
+        return None
+    return f"{what} differs from plain PyTorch's by {gap:.3g}, its largest is {scale:.3g}"
 
 
 def difference(a: Tensor | None, b: Tensor | None) -> float:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,10 @@ from treadle.planner.documents import artefact
 from treadle.planner.documents.artefact import Artefact
 from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.errors import InputError, MissingBackendError
-from treadle.runtime.comparison import difference, largest, relative_tolerance, within_rounding
+from treadle.runtime.comparison import difference, largest, relative_tolerance
 from treadle.runtime.followers import FILES, Follower, follow, plain
 from treadle.runtime.meter import Meter, allocator_peak
+from treadle.runtime.rounding import wrong_gradients
 from treadle.runtime.values import differentiated
 
 TIMED_STEPS = 3
@@ -70,7 +70,9 @@ def run_folder(
     buffers = dict(second.model.named_buffers())
     follower = follow(manifest.target, text, manifest.entry, second.model, second.loss)
     planned = ComparedTraining(second.model, follower, learning_rate, autocast, buffers)
-    tolerance = relative_tolerance(eager.parameters, bool(manifest.facts.keys() & {"autocast", "narrow"}))
+    narrow = bool(manifest.facts.keys() & {"autocast", "narrow"})
+    tolerance = relative_tolerance(eager.parameters, narrow)
+    names = [name for name, _ in eager.model.named_parameters()]
     differences, scales = [], []
     findings: dict[str, str] = {}
     bit_equal = True
@@ -85,21 +87,22 @@ def run_folder(
         bit_equal &= all(a is b is None or (a is not None and b is not None and torch.equal(a, b)) for a, b in pairs)
         differences.append(max((difference(a, b) for a, b in pairs), default=0.0))
         scales.append(max((largest(a) for a, _ in pairs if a is not None), default=0.0))
-        compared = [
-            ("gradients", differences[-1], scales[-1], tolerance),
-            *_state_differences(eager, planned, tolerance),
+        named = dict(zip(names, pairs, strict=True))
+        at = seed + 1 + step
+        plain_step = batch._replace(model=eager.model)
+        wrong, own = wrong_gradients(named, plain_step, at, _backward, autocast, narrow=narrow)
+        rounding = max(rounding, own)
+        compared = [(f"gradients of {name!r}", *_gap(*named[name])) for name in wrong[:1]]
+        compared += [
+            (what, gap, scale)
+            for what, gap, scale, allowed in _state_differences(eager, planned, tolerance)
+            if not gap <= allowed * scale
         ]
-        for what, gap, scale, allowed in compared:
-            good = gap <= allowed * scale
-            if what == "gradients" and not good:
-                exact = in_double(batch._replace(model=eager.model), seed + 1 + step)
-                rounding = max([rounding, *(difference(a, b) for (a, _), b in zip(pairs, exact, strict=False))])
-                good = within_rounding(pairs, exact, allowed * scale)
-            if not good:
-                findings.setdefault(
-                    what,
-                    f"{what} differ from plain PyTorch by {gap:.3g} in step {step + 1}, the largest is {scale:.3g}",
-                )
+        for what, gap, scale in compared:
+            findings.setdefault(
+                "gradients" if what.startswith("gradients") else what,
+                f"{what} differ from plain PyTorch by {gap:.3g} in step {step + 1}, the largest is {scale:.3g}",
+            )
         eager.update()
         planned.follow(eager)
     peaks = {"eager": eager.peak_bytes, "planned": planned.peak_bytes}
@@ -261,25 +264,8 @@ def _backward(outputs: Any) -> None:
     loss_of(outputs).backward()
 
 
-def in_double(step: ModelStep, seed: int, backward: Callable[[Any], None] = _backward) -> list[Tensor | None]:
-    """Gradients of the parameters, in double precision, of the step that plain PyTorch just made.
-
-    In a deep network with few samples single precision alone can put gradients off by some percent; then other kernels
-    are right if they come as near to these as plain PyTorch does. Empty where the step cannot be made in double
-    precision, or draws random numbers, which would be others there.
-    """
-    model = copy.deepcopy(step.model).double()
-    for parameter in model.parameters():
-        parameter.grad = None
-    wide = step.with_inputs([x.double() if x.is_floating_point() else x for x in step.inputs])
-    torch.manual_seed(seed)
-    before = torch.get_rng_state()
-    try:
-        backward(wide.run(model))
-    except (RuntimeError, TypeError, ValueError):
-        return []
-    drawn = not torch.equal(before, torch.get_rng_state())
-    return [] if drawn else [parameter.grad for parameter in model.parameters()]
+def _gap(a: Tensor | None, b: Tensor | None) -> tuple[float, float]:
+    return difference(a, b), largest(a) if a is not None else 0.0
 
 
 def _state_differences(

@@ -29,13 +29,14 @@ from treadle.planner.graph.index import Graph
 from treadle.planner.passes.memory.extract.problem import problem_from_trace
 from treadle.planner.passes.memory.lower import store_all
 from treadle.planner.passes.memory.planning import decide
-from treadle.runtime.comparison import difference, largest, relative_tolerance, within_rounding
+from treadle.runtime.comparison import difference, largest, relative_tolerance, value_finding
 from treadle.runtime.followers import plain
 from treadle.runtime.memory.apply import PlannedModule
 from treadle.runtime.memory.step import load_step
 from treadle.runtime.meter import Meter
+from treadle.runtime.rounding import wrong_gradients
 from treadle.runtime.strides import copied, exact
-from treadle.runtime.training import TIMED_STEPS, in_double
+from treadle.runtime.training import TIMED_STEPS
 from treadle.runtime.values import differentiated, tensors_of
 
 SEED = 0
@@ -81,6 +82,8 @@ class _Side:
         self.inputs = [copied(x).requires_grad_(x.requires_grad) for x in step.inputs]
         self.batch = step.with_inputs(self.inputs)
         self.trace = trace
+        device = next((leaf.device.type for _, leaf in self._leaves()), "cpu")
+        self.autocast = autocast_to(trace.autocast, device)
         self.call = program(self.model)
         self.clear()
         with Meter(self.model, self.inputs) as meter:
@@ -100,11 +103,10 @@ class _Side:
 
     def step(self) -> Any:
         """Outputs of a step whose backward pass is done."""
-        device = next((leaf.device.type for _, leaf in self._leaves()), "cpu")
         training = self.trace.mode == "train"
         torch.manual_seed(SEED)
         off: AbstractContextManager[Any] = nullcontext() if training else torch.no_grad()
-        with off, autocast_to(self.trace.autocast, device):
+        with off, self.autocast:
             outputs = self.call(*self.batch.args, **self.batch.kwargs)
         if training:
             backward(outputs)
@@ -183,26 +185,22 @@ def _value_findings(eager: _Side, other: _Side, step: ModelStep) -> tuple[list[s
     outputs = [(f"output {index}", a, b) for index, (a, b) in together]
     buffers = [(f"buffer {name!r}", a, other.buffers[name]) for name, a in eager.buffers.items()]
     for what, a, b in (*outputs, *buffers):
-        allowed = tolerance * largest(a) if a.is_floating_point() or a.is_complex() else 0.0
         gaps.append(_relative(a, b, largest(a)))
-        if not difference(a, b) <= allowed:
-            findings.append(
-                f"{what} differs from plain PyTorch's by {difference(a, b):.3g}, its largest is {largest(a):.3g}"
-            )
+        if finding := value_finding(what, a, b, tolerance):
+            findings.append(finding)
     scale = max((largest(a) for a in eager.gradients.values() if a is not None), default=0.0)
     pairs = {name: (a, other.gradients[name]) for name, a in eager.gradients.items()}
     gaps += [_relative(a, b, scale) for a, b in pairs.values()]
-    wrong = [name for name, (a, b) in pairs.items() if not difference(a, b) <= tolerance * scale]
-    parameters = [pairs[name] for name, _ in eager.model.named_parameters()]
-    if wrong and not within_rounding(
-        parameters, in_double(step._replace(model=eager.model), SEED, backward), tolerance * scale
-    ):
-        for name in wrong:
-            ours, theirs = pairs[name]
-            missing = "is None" if theirs is None else f"differs from plain PyTorch's by {difference(ours, theirs):.3g}"
-            missing = "is there and None in plain PyTorch" if ours is None else missing
-            findings.append(f"the gradient of {name!r} {missing}, the largest is {scale:.3g}")
+    plain_step, autocast = step._replace(model=eager.model), eager.autocast
+    wrong, _ = wrong_gradients(pairs, plain_step, SEED, backward, autocast, narrow=eager.trace.narrow)
+    findings += [_gradient_finding(f"the gradient of {name!r}", *pairs[name]) for name in wrong]
     return findings, max(gaps)
+
+
+def _gradient_finding(what: str, a: Tensor | None, b: Tensor | None) -> str:
+    if a is None or b is None:
+        return f"{what} is {'None' if b is None else 'there and None in plain PyTorch'}"
+    return f"{what} differs from plain PyTorch's by {difference(a, b):.3g}, its largest is {largest(a):.3g}"
 
 
 def _relative(a: Tensor | None, b: Tensor | None, scale: float) -> float:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from treadle.capture.load import ModelStep, name_of, parameters_of
-from treadle.fitting.model_state import Attributes, attributes_of, hooks_of, key_of
+from treadle.fitting.model_state import Attributes, attributes_of, hooks_of
 from treadle.fitting.settings import WHERE
 from treadle.planner.errors import InputError
 from treadle.runtime.values import EXPECTED, take_apart, tensors_of
@@ -87,7 +87,7 @@ def form_of(model: nn.Module, call: ModelCall, loss: Callable[..., Any] | None =
     arguments = _by_name(call, parameters_of(ModelStep(model, *call, loss)))
     tree = [[name, take_apart(arguments[name], tensors, refuse, name)] for name in sorted(arguments)]
     layouts = tuple((t.dtype, t.layout, t.device, t.requires_grad, _order(t)) for t in tensors)
-    attributes = (*attributes_of(model), *hooks_of(model), ("", "", key_of(loss)))
+    attributes = (*attributes_of(model, loss), *hooks_of(model))
     sizes = tuple(tuple(tensor.shape) for tensor in tensors)
     return CallForm((repr(tree), layouts, *_state(model)), attributes, sizes, _text(arguments))
 
@@ -117,7 +117,8 @@ def _order(tensor: Tensor) -> Hashable:
 
 def _state(model: nn.Module) -> tuple[Hashable, ...]:
     parameters = tuple((name, p.dtype, p.shape, p.requires_grad) for name, p in model.named_parameters())
+    buffers = tuple((name, b.dtype, b.shape, b.requires_grad) for name, b in model.named_buffers())
     evaluating = tuple(name for name, module in model.named_modules() if not module.training)
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     on = torch.is_autocast_enabled(device.type)
-    return parameters, evaluating, device, str(torch.get_autocast_dtype(device.type)) if on else None
+    return parameters, buffers, evaluating, device, str(torch.get_autocast_dtype(device.type)) if on else None

@@ -21,7 +21,7 @@ from treadle.codegen.memory.torch_module import FILE_NAME, generate
 from treadle.fitting.background import BackgroundSearch
 from treadle.fitting.call_form import CallForm, ModelCall, form_of
 from treadle.fitting.measuring import device_of, measured, plannable
-from treadle.fitting.model_state import first_difference, hooks_of
+from treadle.fitting.model_state import attributes_of, first_difference, hooks_of, not_compared
 from treadle.fitting.plan_cache import PlanCache
 from treadle.fitting.plan_entry import PlanEntry
 from treadle.fitting.planning import plain_bytes, searched, settled
@@ -233,6 +233,12 @@ class HeldPrograms:
             self.warn_once(
                 f"found a {kind} on {f'module {place!r}' if place else 'the model'}: a plan has what hooks compute on "
                 "tensors, but does not call them, so they print, count and store nothing"
+            )
+        if left := [*not_compared(attributes_of(self.model, self.loss))]:
+            names = ", ".join(left[:3]) + (" ..." if len(left) > 3 else "")
+            self.warn_once(
+                f"{names} cannot be compared in each call, so a plan keeps the values that were there when it was "
+                "made: make what changes a buffer or an argument"
             )
         if self.written:
             names = ", ".join(self.written[:3]) + (" ..." if len(self.written) > 3 else "")

@@ -11,6 +11,7 @@ from torch import Tensor
 from treadle.planner.documents.values import Called, called_problems
 from treadle.planner.errors import InputError
 from treadle.runtime.objects import class_name, fields_of, is_object
+from treadle.runtime.values import plain
 
 
 def load_called(constant: Any, inputs: int, where: str) -> Called | None:
@@ -114,10 +115,11 @@ def _take(tree: Any, value: Any, place: str, found: list[Any], where: str) -> No
             kind = tree.get("object", [*tree])[0] if isinstance(tree, dict) else "list"
             raise _differs(place, _shown(value), f"a {kind}", where)
         case {"float": word}:
-            if not isinstance(value, float) or str(value) != word:
+            if not isinstance(value, float) or str(float(value)) != word:
                 raise _differs(place, _shown(value), word, where)
         case constant:
-            if type(value) is not type(constant) or value != constant:
+            given = plain(value)
+            if type(given) is not type(constant) or given != constant:
                 raise _differs(place, _shown(value), repr(constant), where)
 
 

@@ -38,7 +38,7 @@ def take_apart(value: Any, tensors: list[Tensor], refuse: Refuse, place: str = "
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(float(value))}
     if value is None or isinstance(value, SCALARS):
-        return next((kind(value) for kind in SCALARS if isinstance(value, kind)), None)
+        return plain(value)
     if type(value) in (list, tuple):
         items = [inner(item, f"{place}[{index}]") for index, item in enumerate(value)]
         return items if type(value) is list else {"tuple": items}
@@ -63,6 +63,11 @@ def take_apart(value: Any, tensors: list[Tensor], refuse: Refuse, place: str = "
     if not is_found(type(value)):
         return refuse(place, f"an object of the class {name}, which is not at the top of an imported module")
     return {"object": [name, pairs]}
+
+
+def plain(value: Any) -> Any:
+    """A number or text of a subclass, such as `numpy.float64` or `IntEnum`, as the plain one; else the value."""
+    return next((kind(value) for kind in SCALARS if isinstance(value, kind)), value)
 
 
 def put_together(tree: Any, tensors: Sequence[Any]) -> Any:

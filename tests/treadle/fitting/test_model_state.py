@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,9 +18,11 @@ import treadle
 from tests.treadle.fitting.models import Deep, batch_of, loss_of
 from treadle.capture.live import capture_model
 from treadle.fitting import programs
+from treadle.fitting.call_form import call_of, form_of
 from treadle.fitting.fitted import FittedModule
-from treadle.fitting.model_state import attributes_of, first_difference, hooks_of, key_of
+from treadle.fitting.model_state import attributes_of, first_difference, hooks_of, not_compared
 from treadle.fitting.programs import PlannedForm
+from treadle.fitting.value_key import key_of
 
 SCALE = 1.0
 
@@ -102,6 +106,138 @@ def test_a_number_that_the_loss_takes_from_outside_is_part_of_the_call(monkeypat
     monkeypatch.setitem(globals(), "SCALE", 4.0)
     assert same_step(fitted, plain, loss)
     assert len(fitted.programs.known) == 4
+
+
+@dataclass
+class Inner:
+    beta: float = 1.0
+
+
+class Criterion:
+    """A loss with state, and a counter that it does not read."""
+
+    rate = 1.0
+
+    def __init__(self) -> None:
+        self.inner, self.steps = [Inner()], 0
+
+    @property
+    def beta(self) -> float:
+        return self.inner[0].beta * self.rate
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return loss_of(model, x, y) * self.beta
+
+    __call__ = loss
+
+
+class CriterionModule(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.beta = 1.0
+
+    def forward(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return loss_of(model, x, y) * self.beta
+
+
+SETTINGS = SimpleNamespace(beta=1.0)
+
+
+def scaled(loss: Tensor) -> Tensor:
+    return loss * SETTINGS.beta
+
+
+def with_helper(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return sum((scaled(loss) for loss in [loss_of(model, x, y)]), torch.zeros(()))
+
+
+def test_the_state_of_the_loss_is_part_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    criterion, module = Criterion(), CriterionModule()
+    losses: list[Callable[..., Tensor]] = [
+        criterion.loss,
+        criterion,
+        module,
+        lambda model, x, y: criterion.loss(model, x, y),
+        with_helper,
+        functools.partial(criterion.loss),
+    ]
+    model = Deep()
+    before = [attributes_of(model, loss) for loss in losses]
+    assert not any([*not_compared(each)] for each in before)
+    criterion.steps += 1
+    assert before == [attributes_of(model, loss) for loss in losses]
+    for part in (criterion.inner[0], module, SETTINGS):
+        monkeypatch.setattr(part, "beta", 2.0)
+    after = [attributes_of(model, loss) for loss in losses]
+    assert all(old != new for old, new in zip(before, after, strict=True))
+    monkeypatch.setattr(Criterion, "rate", 3.0)
+    assert attributes_of(model, criterion) not in (before[1], after[1])
+
+
+def test_a_loss_that_changes_is_never_the_one_before() -> None:
+    criterion = Criterion()
+    fitted, plain = treadle.fit(Deep(), batch_of(), budget="0.6x", loss=criterion.loss), Deep()
+    criterion.inner[0].beta = 5.0
+    criterion.steps += 1
+    assert same_step(fitted, plain, criterion.loss)
+    assert len(fitted.programs.known) == 2
+
+
+class Slotted:
+    __slots__ = ("a",)
+
+    def __init__(self) -> None:
+        self.a = 1.0
+
+
+class Nested(Deep):
+    alpha = 1.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(inner=Inner(), all=[Inner()], slotted=Slotted())
+        self.array = np.ones(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * SCALE
+
+
+def test_attributes_are_compared_at_every_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Nested()
+    found = [attributes_of(model)]
+    for thing, name in (
+        (model.config.inner, "beta"),
+        (model.config.all[0], "beta"),
+        (model.config.slotted, "a"),
+        (Nested, "alpha"),
+    ):
+        monkeypatch.setattr(thing, name, 5.0)
+        found.append(attributes_of(model))
+    model.array[0] = 5
+    found.append(attributes_of(model))
+    monkeypatch.setitem(globals(), "SCALE", 4.0)
+    found.append(attributes_of(model))
+    assert len(set(found)) == len(found)
+    assert attributes_of(model) == found[-1]
+
+
+def test_what_cannot_be_compared_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    model = Deep()
+    model.table = np.zeros(5000)
+    model.places = iter([1])
+    treadle.fit(model, batch_of(), budget="0.6x", loss=loss_of)
+    assert caplog.text.count("table, places cannot be compared in each call") == 1
+
+
+def test_a_buffer_of_another_size_is_another_call() -> None:
+    model = Deep()
+    model.register_buffer("mask", torch.ones(1))
+    call = call_of(batch_of(2))
+    before = form_of(model, call)
+    model.mask.fill_(2.0)
+    assert form_of(model, call) == before
+    model.mask = torch.ones(2)
+    assert form_of(model, call) != before
 
 
 def test_an_attribute_that_always_changes_runs_as_the_model_itself(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -103,6 +105,19 @@ def test_another_call_is_refused_by_the_place_that_differs(
     with pytest.raises(InputError, match=text) as raised:
         given(*args, **kwargs)
     assert "\n" not in str(raised.value)
+
+
+class Kind(enum.IntEnum):
+    ONE = 1
+
+
+def test_subclasses_of_numbers_are_compared_by_value() -> None:
+    called = Called(args=(0.5, 1, {"float": "inf"}, "a", None), parameters=("a", "b", "c", "d", "e"))
+    values = (np.float64(0.5), Kind.ONE, np.float64("inf"), enum.StrEnum("Word", {"A": "a"}).A, None)
+    assert inputs_of(called, 0, values, {}, "net") == []
+    for place, other in ((0, np.float64(0.25)), (1, True), (1, 1.0), (2, 1.0), (4, X)):
+        with pytest.raises(InputError, match=f"found {'abcde'[place]}: "):
+            inputs_of(called, 0, (*values[:place], other, *values[place + 1 :]), {}, "net")
 
 
 def test_a_step_of_plain_inputs_takes_no_keywords() -> None:

@@ -92,8 +92,8 @@ def _captured(programs: HeldPrograms, call: ModelCall, form: CallForm) -> Trace:
 
 
 def _verified(programs: HeldPrograms, call: ModelCall, found: PlannedForm) -> str:
-    if found.entry.verified:
+    if found.entry.verified(found.plan):
         return "verified when it was made"
     text = verified(found.module, call, programs.loss, found.trace, found.plan.decisions.problem.budget_bytes)
-    found.entry.set_verified()
+    found.entry.set_verified(found.plan)
     return text

@@ -57,8 +57,9 @@ class PlanEntry:
             if number is not None:
                 os.close(number)
 
-    def load(self, captured: Trace) -> tuple[Plan[MemoryDecisions], Trace] | None:
-        """The checked plan and the trace with costs, if they are there and belong to `captured`."""
+    def load(self, captured: Trace, *, level: int = logging.WARNING) -> tuple[Plan[MemoryDecisions], Trace] | None:
+        """The checked plan and the trace with costs, if they are there and belong to `captured`; what is wrong with
+        them is logged at `level`."""
         path = self._path(PLAN)
         if path is None or not path.exists():
             return None
@@ -66,10 +67,10 @@ class PlanEntry:
             require_private(path.parent)
             plan, trace = plan_and_trace(path, None, "treadle.fit", MemoryDecisions)
         except (TreadleError, OSError) as error:
-            log.warning("the kept plan is not used and replaced: %s", error)
+            log.log(level, "the kept plan is not used and replaced: %s", error)
             return None
         if without_costs(trace) != without_costs(captured):
-            log.warning("the kept plan in %s is that of another step and replaced", self.folder)
+            log.log(level, "the kept plan in %s is that of another step and replaced", self.folder)
             return None
         with suppress(OSError):
             os.utime(path.parent)
@@ -88,24 +89,19 @@ class PlanEntry:
         if self.folder is not None:
             store.save(plan, self.folder / PLAN)
 
-    @property
-    def verified(self) -> bool:
-        """Whether a step under this plan was compared with plain PyTorch."""
+    def verified(self, plan: Plan[MemoryDecisions]) -> bool:
+        """Whether a step under `plan` was compared with plain PyTorch."""
         path = self._path(VERIFIED)
-        with suppress(TreadleError, OSError, ValueError):
-            return path is not None and path.read_text() == self._digest()
+        with suppress(OSError, ValueError):
+            return path is not None and path.read_text() == store.digest(plan)
         return False
 
-    def set_verified(self) -> None:
-        """Record that it was."""
+    def set_verified(self, plan: Plan[MemoryDecisions]) -> None:
+        """Record that it was; the plan in the folder may be another one by now."""
         path = self._path(VERIFIED)
         with suppress(TreadleError, OSError):
             if path is not None:
-                write_text(path, self._digest())
-
-    def _digest(self) -> str:
-        path = self._path(PLAN)
-        return "" if path is None else store.digest(store.load(path, Plan))
+                write_text(path, store.digest(plan))
 
     def _path(self, name: str) -> Path | None:
         return None if self.folder is None else self.folder / name

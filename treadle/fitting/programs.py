@@ -49,6 +49,9 @@ MOST_STATES = 8
 Loss = Callable[..., Any] | None
 
 
+Kept = tuple[Plan[MemoryDecisions], Trace]
+
+
 @dataclass
 class PlannedForm:
     """A plan and the module that runs it; `search` looks for a better one, unless the plan is `settled`."""
@@ -113,27 +116,28 @@ class HeldPrograms:
         )
 
     def plan(self, trace: Trace, settings: FitSettings, seconds: float, *, in_step: bool) -> PlannedForm:
-        """The kept plan of a captured step, or a new one, for which the other processes that want it wait.
+        """The kept plan of a captured step, or a new one, for which other processes that want it wait. A kept one is
+        taken at once, also while another process searches for a better one.
 
         Raises what the search raises.
         """
         self._warn_of_what_is_left_out()
         wanted, device = plannable(trace), device_of(self.model)
         entry = self.cache.entry(wanted, settings, device.type)
-        with entry.locked():
-            kept = entry.load(wanted)
-            if kept is not None and seconds >= settings.time_limit_s and not settled(kept[0], settings):
-                kept = None
-            if kept is None:
-                log.info(
-                    "%s: measuring the calls of a step on %s, then planning for up to %g s",
-                    self.name,
-                    device.type,
-                    min(seconds, settings.time_limit_s),
-                )
-                wanted = measured(wanted, device, in_step=in_step, report=self.cache.report)
-                kept = searched(wanted, settings, seconds), wanted
-                entry = self.cache.saved(entry, *kept)
+        kept = _enough(entry.load(wanted, level=logging.DEBUG), settings, seconds)
+        if kept is None:
+            with entry.locked():
+                kept = _enough(entry.load(wanted), settings, seconds)
+                if kept is None:
+                    log.info(
+                        "%s: measuring the calls of a step on %s, then planning for up to %g s",
+                        self.name,
+                        device.type,
+                        min(seconds, settings.time_limit_s),
+                    )
+                    wanted = measured(wanted, device, in_step=in_step, report=self.cache.report)
+                    kept = searched(wanted, settings, seconds), wanted
+                    entry = self.cache.saved(entry, *kept)
         plan, wanted = kept
         searchable = entry.folder is not None and not settled(plan, settings)
         return PlannedForm(entry, plan, wanted, self._module(plan, wanted), settled=not searchable)
@@ -260,3 +264,10 @@ class HeldPrograms:
         if message not in self.reported:
             self.reported.add(message)
             log.warning("%s: %s", self.name, message)
+
+
+def _enough(kept: Kept | None, settings: FitSettings, seconds: float) -> Kept | None:
+    """`kept`, unless there is time to search for a better one."""
+    if kept is not None and seconds >= settings.time_limit_s and not settled(kept[0], settings):
+        return None
+    return kept

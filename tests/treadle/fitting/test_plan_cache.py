@@ -9,10 +9,12 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from torch import nn
 
@@ -21,7 +23,8 @@ from tests.treadle.fitting.models import BATCH, Deep, batch_of, loss_of
 from treadle.capture.costs.cache import file_of
 from treadle.fitting import plan_cache, programs
 from treadle.fitting.fitted import FittedModule
-from treadle.fitting.plan_entry import PLAN, TRACE
+from treadle.fitting.plan_entry import PLAN, TRACE, PlanEntry
+from treadle.fitting.verifying import verified
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 
@@ -61,6 +64,36 @@ def test_the_second_process_takes_the_plan(cache: Path, monkeypatch: pytest.Monk
 class Other(Deep):
     def forward(self, x: object) -> object:
         return super().forward(x).relu()
+
+
+def test_a_kept_plan_is_taken_while_another_process_searches(cache: Path) -> None:
+    """A background search holds the lock for its whole time."""
+    fit()
+    (entry,) = entries(cache)
+    found: list[FittedModule] = []
+    with PlanEntry(entry).locked():
+        thread = threading.Thread(target=lambda: found.append(fit()), daemon=True)
+        thread.start()
+        thread.join(60)
+        assert "verified when it was made" in found[0].summary
+    thread.join()
+
+
+def test_a_plan_that_another_process_put_there_during_verification_is_not_verified(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replaced(*args: object) -> str:
+        (entry,) = entries(cache)
+        plan = store.load(entry / PLAN, Plan)
+        replace = msgspec.structs.replace
+        store.save(replace(plan, provenance=replace(plan.provenance, solver_status="another search")), entry / PLAN)
+        return verified(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("treadle.fitting.fit.verified", replaced)
+        fit()
+    assert "one step verified" in fit().summary
+    assert "verified when it was made" in fit().summary
 
 
 def test_another_step_budget_or_setting_has_an_entry_of_its_own(cache: Path) -> None:

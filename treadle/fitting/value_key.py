@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 MOST_MEMBERS = 1000
-"""Members of a container that is compared."""
+"""Members of a container that is compared, and objects inside one value."""
 DEPTH = 8
 NOT_COMPARED = "not compared"
 
@@ -84,21 +84,18 @@ class _Keys:
 
     def __init__(self, known: Mapping[int, Hashable], names: set[str] | None) -> None:
         self.base, self.names = known, names
-        self.known = dict(known)
+        self.known: dict[int, Hashable] = {}
 
     def key(self, value: Any, depth: int = 0) -> Hashable:
         kind = type(value)
         if kind in EXACT_ATOMS or isinstance(value, ATOMS):
             return kind, value
-        if id(value) in self.known:
-            return self.known[id(value)]
+        if id(value) in self.base or id(value) in self.known:
+            return self.known.get(id(value)) or self.base[id(value)]
         if isinstance(value, Number) and kind.__hash__ is not None:
             return kind, value
-        if depth > DEPTH:
+        if depth > DEPTH or len(self.known) > MOST_MEMBERS:
             return NOT_COMPARED, name_of(kind)
-        if isinstance(value, _CONTAINERS):
-            too_long = len(value) > MOST_MEMBERS
-            return (NOT_COMPARED, len(value)) if too_long else (name_of(kind), *self._members(value, depth + 1))
         if isinstance(value, functools.partial):
             return "partial", *(self.key(part, depth + 1) for part in (value.func, value.args, value.keywords))
         if self.names is None and isinstance(value, types.FunctionType | types.MethodType):
@@ -106,7 +103,9 @@ class _Keys:
         if isinstance(value, types.MethodType):
             return self.key(value.__func__, depth), self.key(value.__self__, depth + 1)
         make = self._object
-        if isinstance(value, types.FunctionType):
+        if isinstance(value, _CONTAINERS):
+            make = self._container
+        elif isinstance(value, types.FunctionType):
             make = self._function
         elif (
             isinstance(value, types.ModuleType)
@@ -122,6 +121,10 @@ class _Keys:
         self.known[id(value)] = key = make(value, depth + 1)
         return key
 
+    def _container(self, value: Any, depth: int) -> Hashable:
+        kind = name_of(type(value))
+        return (NOT_COMPARED, kind) if len(value) > MOST_MEMBERS else (kind, *self._members(value, depth))
+
     def _members(self, value: Any, depth: int) -> Iterator[Hashable]:
         if isinstance(value, dict):
             yield from ((self.key(name, depth), self.key(item, depth)) for name, item in value.items())
@@ -134,7 +137,7 @@ class _Keys:
         if self.names is not None:
             self.names |= _names(value.__code__)
         taken = _globals(value) if reads_outside(value) else {}
-        outside = (value.__defaults__, value.__kwdefaults__, _cells(value), taken)
+        outside = (value.__defaults__, value.__kwdefaults__, *_cells(value), *taken.values())
         return name_of(value), hash(value.__code__), *(self.key(part, depth) for part in outside)
 
     def _namespace(self, value: types.ModuleType, depth: int) -> Hashable:

@@ -380,4 +380,12 @@ def test_an_object_that_refers_to_itself_has_a_key() -> None:
     model = Settable()
     model.config.own = model.config
     model.config.all = [model.config, {"config": model.config}]
+    model.config.all += [model.config.all] * 100
     hash(attributes_of(model))
+    assert not [*not_compared(attributes_of(model))]
+
+
+def test_a_value_of_very_many_objects_is_reported() -> None:
+    model = Settable()
+    model.config.rows = [[[i, j] for j in range(100)] for i in range(100)]
+    assert [*not_compared(attributes_of(model))] == ["config"]

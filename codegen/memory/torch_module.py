@@ -75,6 +75,7 @@ def step_text(decisions: MemoryDecisions, trace: Trace) -> str:
         partial=bool(writer.partial),
         scales=bool(writer.scales),
         reread=bool(writer.reread),
+        untrained=bool(trace.untrained),
         constants=list(writer.constants()),
         returned=list(returning(trace)),
         forward=forward,
@@ -162,7 +163,13 @@ class _Writer:
         read = {tensor for op in trace.ops for tensor in op.inputs if tensors[tensor].role in ("parameter", "input")}
         frozen = sorted(leaf_name(trace, leaf) for leaf in read.difference(gives, trace.detached))
         yield from constants(FROZEN=frozen, EVALUATING=trace.evaluating)
-        optional = {"AUTOCAST": trace.autocast, "PARTIAL": self.partial, "SCALES": self.scales, "REREAD": self.reread}
+        optional: dict[str, Any] = {
+            "AUTOCAST": trace.autocast,
+            "PARTIAL": self.partial,
+            "SCALES": self.scales,
+            "REREAD": self.reread,
+            "UNTRAINED": list(trace.untrained),
+        }
         yield from constants(**{name: value for name, value in optional.items() if value})
 
     @cached_property

@@ -161,6 +161,8 @@ class Trace(Document, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
     tangent_of: tuple[Count, ...] = ()
     """Index in `outputs` of the output that each of `tangents` is the gradient of; absent where every output has one,
     in order."""
+    untrained: tuple[Count, ...] = ()
+    """Indices in `outputs` of those that have a gradient in the model and none here, as they stand next to a loss."""
     gradient_order: tuple[Name, ...] = ()
     """Gradient tensors of parameters in the order in which what makes their memory runs."""
     updates: tuple[tuple[Name, Name], ...] = ()
@@ -225,6 +227,9 @@ class Trace(Document, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
                 yield path, f"output {output}", f"an index below {len(self.outputs)}, the number of outputs"
             elif output in self.tangent_of[:index]:
                 yield path, f"output {output} again", "outputs that occur once"
+        for index, output in enumerate(self.untrained):
+            if output >= len(self.outputs):
+                yield f"$.untrained[{index}]", f"output {output}", f"an index below {len(self.outputs)}"
 
     def _value_problems(self) -> Iterator[tuple[str, str, str]]:
         yield from value_problems("$.returned", self.returned, self.outputs, "outputs")

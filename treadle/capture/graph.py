@@ -60,6 +60,7 @@ def to_trace(joint: JointGraph, name: str, mode: Mode) -> Trace:
         outputs=tuple(table.ids[node] for node in joint.outputs),
         tangents=tuple(table.ids[node] for node in joint.tangents),
         tangent_of=tuple(joint.tangents.values()),
+        untrained=joint.untrained,
         gradient_order=tuple(sorted(of_parameters, key=lambda tensor: (made[table.owner(tensor)], made[tensor]))),
         updates=tuple((table.ids[buffer], table.ids[value]) for buffer, value in joint.updates.items()),
         detached=tuple(table.ids[node] for node in joint.detached),

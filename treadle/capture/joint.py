@@ -78,6 +78,8 @@ class JointGraph:
     """The dtype of `torch.autocast` around the step, on the device of its tensors."""
     plain_peak_bytes: int | None = None
     """Peak of the training step in plain PyTorch, see `treadle.capture.plain`."""
+    untrained: tuple[int, ...] = ()
+    """Outputs next to a loss that require a gradient in the model."""
     returned: Any = None
     """What the step returns, a tree of values over the numbers of the outputs."""
     called: Called | None = None
@@ -174,6 +176,7 @@ class _Functional(nn.Module):
         super().__init__()
         whole = _Whole(step, where)
         self.returned: Any = None
+        self.untrained: tuple[int, ...] = ()
         self.changed: list[int] = []
 
         def run(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -184,6 +187,8 @@ class _Functional(nn.Module):
             outputs: list[Tensor] = []
             self.returned = _returned(result, outputs, loss is not None, where)
             if loss is not None and loss.requires_grad:
+                others = (i for i, output in enumerate(outputs) if output is not loss and output.requires_grad)
+                self.untrained = tuple(others)
                 outputs = [output if output is loss else output.detach() for output in outputs]
             if not outputs:
                 raise InputError("the step returned no tensor, expected at least one", where=where)
@@ -264,7 +269,11 @@ def _trace(
                 kind = str(value.layout).removeprefix("torch.")
                 raise InputError(f"{node.name} makes a {kind} tensor, expected dense ones only", where=where)
     joint = _read(module.graph, leaves, tensors, functional.changed, where, mode)
-    return None if joint is None else replace(joint, returned=functional.returned)
+    return (
+        None
+        if joint is None
+        else replace(joint, returned=functional.returned, untrained=functional.untrained if mode == "train" else ())
+    )
 
 
 def _exported(functional: _Functional, tensors: list[Tensor], mode: Mode) -> fx.GraphModule:

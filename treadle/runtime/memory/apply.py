@@ -213,7 +213,8 @@ class _Outputs(torch.autograd.Function):
         ctx.flight = flight
         ctx.set_materialize_grads(False)
         outputs = flight.forward()
-        ctx.mark_non_differentiable(*(x for i, x in enumerate(outputs) if i not in flight.step.tangents))
+        graded = {*flight.step.tangents, *flight.step.untrained}
+        ctx.mark_non_differentiable(*(x for i, x in enumerate(outputs) if i not in graded))
         return tuple(outputs)
 
     @staticmethod
@@ -221,6 +222,12 @@ class _Outputs(torch.autograd.Function):
         flight: _Flight = ctx.flight
         if torch.is_grad_enabled():  # so in a backward pass that is recorded to be differentiated again
             raise InputError("found create_graph=True, expected first derivatives only", where=flight.step.name)
+        if any(gradients[place] is not None for place in flight.step.untrained):
+            raise InputError(
+                "found a backward pass from an output next to `loss`, expected one from `loss` alone, from which the "
+                "plan starts; give a loss function that returns all that is differentiated",
+                where=flight.step.name,
+            )
         flight.start(gradients)
         return None, next(gradient for gradient in gradients if gradient is not None).new_empty(0)
 

@@ -40,6 +40,8 @@ class PlannedStep:
     partial: dict[str, list[int]]
     scales: list[list[str]]
     reread: list[str]
+    untrained: list[int]
+    """Outputs next to a loss, to which a backward pass may not come."""
     returned: Callable[[list[Tensor]], Any]
     called: Called | None
     """What the step is called with, over the numbers of its inputs; None for the inputs in their order."""
@@ -84,6 +86,7 @@ def load_step(text: str, name: str) -> PlannedStep:
         partial=names.get("PARTIAL", {}),
         scales=names.get("SCALES", []),
         reread=names.get("REREAD", []),
+        untrained=names.get("UNTRAINED", []),
         returned=names["returned"],
         called=called,
         places=places(called, len(names["INPUTS"])),

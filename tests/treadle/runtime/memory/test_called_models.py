@@ -64,9 +64,16 @@ def test_training_is_that_of_the_plain_model() -> None:
         assert torch.equal(ours.loss, theirs["loss"])
         assert torch.equal(ours[1], theirs.logits)
         assert all(map(torch.equal, ours.hidden, theirs.hidden))
-        assert not ours.logits.requires_grad
         for a, b in zip(*gradients, strict=True):
             torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("total", [lambda out: out.logits.sum(), lambda out: out.loss + out.hidden[-1].pow(2).mean()])
+def test_a_gradient_of_another_output_than_the_loss_is_an_error(total: Any) -> None:
+    """The plan has none for it, and training without it would be another training."""
+    planned, _, batch = planned_and_plain()
+    with pytest.raises(InputError, match="an output next to `loss`, expected one from `loss` alone"):
+        total(planned(**batch)).backward()
 
 
 def test_the_peak_is_within_the_budget() -> None:

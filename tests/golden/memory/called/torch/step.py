@@ -15,6 +15,7 @@ aten = torch.ops.aten
 # EVALUATING the modules in evaluation mode.
 # CALLED is what the step is called with: trees of values, with the numbers of INPUTS.
 # HANDED are the gradients with which those before them, back to the one named before, are handed over.
+# UNTRAINED are outputs next to the loss that have a gradient in the model and none here.
 PARAMETERS = {
     "embedding.weight": ["float32", [32, 16]],
     "layers.0.0.weight": ["float32", [16, 16]],
@@ -62,6 +63,7 @@ HANDED = [
 ]
 FROZEN = ["input 0", "input 1", "input 2"]
 EVALUATING = []
+UNTRAINED = [1]
 
 
 def returned(outputs):

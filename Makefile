@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 FOLDERS := $(if $(ROOM),$(wildcard planner/passes/$(ROOM) codegen/$(ROOM) treadle/passes/$(ROOM) treadle/runtime/$(ROOM)))
 PACKAGES := $(patsubst treadle/treadle/%,treadle/%,$(addprefix treadle/,$(FOLDERS)))
 TESTS := $(wildcard $(addprefix tests/,$(FOLDERS)))
-.PHONY: help install demo check test test-slow golden lint lock format bench bench-collective bench-memory bench-swap bench-fusion wheel picture docs schemas clean
+.PHONY: help install demo check test test-slow golden lint lock format bench bench-collective bench-lab bench-memory bench-swap bench-fusion wheel picture docs schemas clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -73,6 +73,9 @@ bench-swap: $(STAMP) ## swap plans, with SwapAdvisor's figures and five baseline
 
 bench-collective: $(STAMP) ## synthesis against published figures, plans against templates, execution, XML timing
 	$(BIN)/python -m benchmarks collective
+
+bench-lab: $(STAMP) ## collectives between the hosts of network labs, against gloo and templates, and predictions; about an hour; needs root or user namespaces
+	$(BIN)/python -m benchmarks collective.lab collective.predictions
 
 bench-fusion: $(STAMP) ## fused schedules: published figures, planning, every reachable one executed, races, counters, registers; about an hour
 	$(BIN)/python -m benchmarks fusion

@@ -67,8 +67,9 @@ class Timeline(NamedTuple):
         ran = zip(self.tasks, self.schedule.start, self.schedule.end, strict=True)
         busy = {resource.name: 0 for resource in self.resources if not resource.shared}
         for task, start, end in ran:
+            held = dict(task.held)
             for name in task.resources:
-                busy[name] += end - start
+                busy[name] += min(end - start, held.get(name, end - start))
         return busy
 
 

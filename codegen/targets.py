@@ -45,16 +45,18 @@ def targets_of(plan: Plan[D]) -> Targets[D]:
 
 def target_names() -> tuple[str, ...]:
     """The names of all targets, those of a pass together."""
-    return tuple(dict.fromkeys(each.name for name in ROOMS for each in _offered(name)))
+    return tuple(dict.fromkeys(each for name in ROOMS for each in target_names_of(name)))
 
 
 def passes_with(target: str) -> list[str]:
     """The passes whose plans or selections can become `target`, in the order of the list."""
-    return [name for name in ROOMS if target in [each.name for each in _offered(name)]]
+    return [name for name in ROOMS if target in target_names_of(name)]
 
 
-def _offered(name: str) -> tuple[Target, ...]:
-    return (*targets_for(name).targets, *targets_for(name).selection_targets)
+def target_names_of(name: str) -> tuple[str, ...]:
+    """The names of the targets of the pass `name`, for plans and for selections."""
+    made_by = targets_for(name)
+    return tuple(each.name for each in (*made_by.targets, *made_by.selection_targets))
 
 
 def chosen(offered: tuple[Target, ...], asked: str | None, what: str, where: str) -> Target:
@@ -62,8 +64,12 @@ def chosen(offered: tuple[Target, ...], asked: str | None, what: str, where: str
     for target in offered:
         if asked in (None, target.name):
             return target
-    names = " or ".join(target.name for target in offered)
-    raise InputError(f"found a {what} for target {names}, expected one for {asked}", where=where)
+    *names, last = (target.name for target in offered)
+    listed = f"{', '.join(names)} or {last}" if names else last
+    takers = [f"{name} plans" for name in ROOMS if asked in [each.name for each in targets_for(name).targets]]
+    takers += [f"selections of {name} plans" for name in ROOMS if not takers and asked in target_names_of(name)]
+    other = f", which is for {' and '.join(takers)}" if takers else ""
+    raise InputError(f"a {what} has no target {asked}{other}; expected --target {listed}", where=where)
 
 
 def generate(
@@ -82,7 +88,7 @@ def generate(
     instances fits, CheckFailed when the result would be wrong.
     """
     made_by = targets_of(plan)
-    wanted = chosen(made_by.targets, target, "plan", plan_file)
+    wanted = chosen(made_by.targets, target, f"{name_of(plan.decisions)} plan", plan_file)
     require_runtime(runtime, wanted, plan_file)
     if collectives and not wanted.carries:
         raise InputError("collective plans go into the kernels of a fusion plan only, target cuda", where=plan_file)

@@ -10,7 +10,7 @@ A page's commands run in their order in an empty folder. `python -m tests.quotes
 - `nvidia-smi` prints the table that the tutorial shows.
 
 Numbers are compared to the last digit, except where a command measures (MEASURING): there only bytes are compared, and
-of scripts, whose plans come from measured times, no number.
+of jobs and scripts, whose plans come from measured times, no number (PLANNING).
 """
 
 from __future__ import annotations
@@ -31,11 +31,15 @@ TUTORIAL = ROOT / "docs" / "tutorial.md"
 MEASURING = re.compile(r"treadle run|plan job|python |--verify|--measure")
 """Commands whose times, rates and rounding differ from run to run and from machine to machine."""
 
+PLANNING = re.compile(r"plan job|^python ")
+"""Commands whose plans come from times that they measure, so that bytes differ too."""
+
 UNSTEADY = re.compile(r"^(?:\[W\d{4} .*|.*\bbest .* \d+ s|measuring \d+/\d+ .*)\n", re.MULTILINE)
 """Warnings of PyTorch's allocator, and lines of progress that a log gets every 30 s."""
 
 ANY_NUMBER = re.compile(r"(?<![\w.])[\d,]*\d(?:\.\d+)?(?:e[+-]\d+)?(?![\w.,]*\d)")
 NUMBER = re.compile(ANY_NUMBER.pattern + r"(?! ?[KMGT]?i?B\b)")
+SIZE = re.compile(ANY_NUMBER.pattern + r"(?: ?[KMGT]?i?B\b)?")
 
 FAILURE = re.compile(r"^(?:\w*Error|error): |: rejected|treadle\.error/", re.MULTILINE)
 """What a page shows of a command that ends with another code than 0."""
@@ -68,7 +72,7 @@ class Quote:
 
     def _compared(self, text: str) -> str:
         if MEASURING.search(self.command):
-            number = ANY_NUMBER if self.command.startswith("python ") else NUMBER
+            number = SIZE if PLANNING.search(self.command) else NUMBER
             text = re.sub(r"[ -]{2,}", " ", number.sub("#", text))
         return text
 

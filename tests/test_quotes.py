@@ -47,6 +47,8 @@ def test_every_block_that_shows_a_command_is_one_that_runs() -> None:
         ("treadle check a", "a\n...\nz\n", "a\nb\nc\n", False),
         ("treadle run a", "  step  93.1 ms, 72.1 MiB\n", "  step  101.7 ms, 72.1 MiB\n", True),
         ("treadle run a", "  step  93.1 ms, 72.1 MiB\n", "  step  93.1 ms, 72.2 MiB\n", False),
+        ("treadle plan job a", "fits: by 14 KiB\n", "fits: by 1.02 MiB\n", True),
+        ("treadle plan job a", "fits: by 14 KiB\n", "over: by 14 KiB\n", False),
     ],
 )
 def test_numbers_count_except_where_a_command_measures(command: str, shown: str, printed: str, accurate: bool) -> None:

@@ -145,7 +145,7 @@ def _in_turn(fused: Fused, ports: Sequence[Port], lanes: int) -> list[list[int]]
     that sends before it through the same port, by the schedule and by the order of the steps."""
     through: dict[tuple[int, int], list[str]] = defaultdict(list)
     for port in ports:
-        for link in port.links:
+        for link in port.links if port.beta_ns is None else ():
             through[link].append(port.name)
     sent: dict[tuple[int, int, str], list[tuple[int, int]]] = defaultdict(list)
     before = []

@@ -43,7 +43,9 @@ class CollectiveTargets(Targets[CollectiveDecisions]):
         simulation = simulate_program(program, plan.decisions)
         first = sum(1 for _ in program.steps())
         schedule = simulation.schedule
-        tasks = tuple(Task(task.name, task.duration, task.resources) for task in simulation.tasks[first:])
+        tasks = tuple(
+            Task(task.name, task.duration, task.resources, held=task.held) for task in simulation.tasks[first:]
+        )
         return Timeline(
             tasks,
             tuple(Resource(resource.name) for resource in simulation.resources),

@@ -7,7 +7,8 @@ been added. Links and ports serve messages first come first served, those ready 
 program can run, and let a message pass one that waits for another port: no runtime knows the order of the plan. Local
 steps take no time: the model has no cost for them.
 
-With pipelined latency (TE-CCL) a message holds its link and ports for beta only and arrives alpha later.
+With pipelined latency (TE-CCL) a message holds its link and ports for beta only and arrives alpha later. An uplink is
+held for its own beta in either case.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ def simulate_program(program: CollectiveProgram, decisions: CollectiveDecisions)
     number = {place: index for index, place in enumerate(steps)}
     turn = {place: index for index, place in enumerate(order.run(program, len(steps)).sequence)}
     costs, planned = _links(decisions)
-    ports: dict[Link, list[str]] = defaultdict(list)
+    ports: dict[Link, list[tuple[str, int | None]]] = defaultdict(list)
     for port in decisions.ports:
         for link in port.links:
-            ports[link].append(f"port {port.name}")
+            ports[link].append((f"port {port.name}", port.beta_ns))
     messages: list[Task] = []
     arrivals: list[tuple[str, int, Place]] = []
     for connection, ends in order.connections(program).items():
@@ -55,13 +56,18 @@ def simulate_program(program: CollectiveProgram, decisions: CollectiveDecisions)
                 f"gpu {connection.src} sends {sum(counts)} chunks to gpu {connection.dst} on channel "
                 f"{connection.channel}, the plan {planned[link]}"
             )
-        names = (f"link {connection.src}->{connection.dst}", *ports[link])
+        names = (f"link {connection.src}->{connection.dst}", *(name for name, _ in ports[link]))
         before: list[int] = []
         for place, receiver in zip(ends.sends, ends.receives, strict=True):
             duration = _duration(costs[link], steps[place].count, connection, decisions)
             after = (number[place], *before, *_summand_waits(program, receiver, number))
             label = _label(connection, steps[place], decisions)
-            messages.append(Task(label, duration, names, after, priority=turn.get(place, 0)))
+            held = tuple(
+                (name, _share(own * steps[place].count, connection, decisions))
+                for name, own in ports[link]
+                if own is not None
+            )
+            messages.append(Task(label, duration, names, after, priority=turn.get(place, 0), held=held))
             arrivals.append((label, costs[link].alpha_ns, receiver))
             before = [len(steps) + len(messages) - 1]
     arrived: dict[Place, int] = {}
@@ -102,10 +108,15 @@ def _links(decisions: CollectiveDecisions) -> tuple[dict[Link, LinkCost], Counte
 
 
 def _duration(cost: LinkCost, count: int, connection: Connection, decisions: CollectiveDecisions) -> int:
-    """How long a message holds its link. The shares of all instances add up to beta * count, whatever the rounding."""
-    whole, i, parts = cost.beta_ns * count, connection.channel, decisions.instances
-    alpha = cost.alpha_ns if i == 0 and decisions.latency == "serial" else 0
-    return alpha + (i + 1) * whole // parts - i * whole // parts
+    """How long a message holds its link."""
+    alpha = cost.alpha_ns if connection.channel == 0 and decisions.latency == "serial" else 0
+    return alpha + _share(cost.beta_ns * count, connection, decisions)
+
+
+def _share(whole: int, connection: Connection, decisions: CollectiveDecisions) -> int:
+    """The part of one instance in `whole` ns; those of all instances add up, whatever the rounding."""
+    i, parts = connection.channel, decisions.instances
+    return (i + 1) * whole // parts - i * whole // parts
 
 
 def _waits(place: Place, step: BlockStep, number: dict[Place, int], arrived: dict[Place, int]) -> Iterator[int]:

@@ -143,7 +143,18 @@ def _ways(program: CollectiveProgram, topology: Topology, transport: Transport) 
         passes: tuple[tuple[str, float], ...]
         if topology.node(src) != topology.node(dst):
             out, into = nic.get(src, f"gpu {src}"), nic.get(dst, f"gpu {dst}")
-            passes = ((f"{out} out", per_byte), (f"{into} in", per_byte))
+            racks = [uplink for uplink in topology.uplinks if uplink.parts(src, dst)]
+            passes = (
+                (f"{out} out", per_byte),
+                *(
+                    (
+                        f"uplink {rack.name} {'out' if src in rack.ranks else 'in'}",
+                        rack.beta_us_per_MB / MB / transport.link_efficiency,
+                    )
+                    for rack in racks
+                ),
+                (f"{into} in", per_byte),
+            )
         else:
             switch = next((s for s in topology.switches if s.kind == kind and {src, dst} <= set(s.members)), None)
             if switch is not None:

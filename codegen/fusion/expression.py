@@ -189,7 +189,7 @@ class _Writer:
             program=self.scope.program.name,
             pack=pack,
             value=value and (CPP[value], identifier(str(self.value))),
-            result=result and (CPP[result], self.term(str(self.result))),
+            result=result and (CPP[result], self.pack_of(str(self.result))),
             rows_type=self.rows_type,
             reduced=[
                 (CPP[self.type(name).dtype], self.pointer(name), self.reduced[name])
@@ -334,6 +334,21 @@ class _Writer:
             return self.expression(self.computed[name])
         return identifier(name)
 
+    def pack_of(self, name: str) -> str:
+        """A value where a pack is needed."""
+        return self.spread(name) if volume(self.shape).one and self.constant(name) else self.term(name)
+
+    def spread(self, name: str) -> str:
+        return f"spread<{CPP[self.type(name).dtype]}, N>({self.term(name)})"
+
+    def constant(self, name: str) -> bool:
+        """Whether a value is a number in the text, as it is made of sizes of the group alone."""
+        name = self.source(name)
+        node = self.scope.program.by_name[name]
+        if not isinstance(node, Node) or (name not in self.computed and node.op != "GroupSize"):
+            return False
+        return node.op != "Dropout" and all(map(self.constant, node.reads))
+
     def expression(self, node: Node) -> str:
         match node.op:
             case "GroupSize":
@@ -355,7 +370,7 @@ class _Writer:
         return self.term(operand) if isinstance(operand, str) else literal(operand, dtype)
 
     def dropout(self, node: Node) -> str:
-        x, p, dtype = self.term(str(node.inputs[0])), float(str(node.attribute("p"))), node.type.dtype
+        x, p, dtype = self.pack_of(str(node.inputs[0])), float(str(node.attribute("p"))), node.type.dtype
         key = f"{op_key(str(node.attribute('key'))):#x}u" + (
             " + at.place" if isinstance(node.type.layout, Local) else ""
         )
@@ -408,8 +423,7 @@ class _Writer:
     def store(self, name: str) -> str:
         if extended(self.type(name).shape, self.shape) != self.shape:
             raise InputError(f"{self.name}: found {name} stored among larger tensors, expected a kernel of its own")
-        value = f"spread<{CPP[self.type(name).dtype]}, N>({self.term(name)})"
-        value = value if self.rows else self.term(name)
+        value = self.spread(name) if self.rows else self.pack_of(name)
         _, buffer = self.scope.storage(name)
         pointer, index = f"at.{identifier(buffer.name)}", "local" if isinstance(buffer.layout, Sliced) else "global"
         if self.scattered(name):

@@ -33,7 +33,7 @@ from treadle.planner.passes.fusion.refusal import TypeRefusal
 from treadle.planner.passes.fusion.slice_maps import capacity
 from treadle.planner.passes.fusion.stages import PRODUCTS, Stage, groups, home_of
 from treadle.planner.passes.fusion.stages import kind as kind_of_node
-from treadle.planner.passes.fusion.transforms.validate import outputs_in_memory
+from treadle.planner.passes.fusion.transforms.validate import outputs_in_memory, validate
 
 T = TypeVar("T")
 Emitted = KernelText | Sequence[KernelText]
@@ -175,10 +175,12 @@ def lower(
     copies of `algorithm` over `protocol`. Stages that overlap run on the choice of the first of them. `scattered` names
     inputs of which every rank has a list of tensors, in one dimension; their buffers hold tables
     (treadle.codegen.fusion.scattered). `by_library` names products, overlapped with nothing, that a library computes.
-    Raises TypeRefusal for stages that no kernel of ours computes, InputError for sizes that do not fit and for unknown
+    Raises InvalidTransform for a kernel or overlap that no transformation makes, TypeRefusal for stages that no kernel
+    of ours computes, InputError for sizes that do not fit and for unknown
     names.
     """
     outputs_in_memory(program)
+    validate(program)
     _require_inputs(program, scattered)
     buffers, places = memory(program, bindings)
     scope = Scope(program, bindings, buffers, places, frozenset(scattered))

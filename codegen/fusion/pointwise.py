@@ -9,7 +9,7 @@ from treadle.codegen.fusion.expression import Functor, Scope, functor
 from treadle.codegen.fusion.kernel import ANY, KernelText
 from treadle.codegen.fusion.slices import slice_type
 from treadle.codegen.templates import template
-from treadle.planner.passes.fusion.layouts import At, RingTile, Sliced
+from treadle.planner.passes.fusion.layouts import WORLD, At, RingTile, Sliced
 from treadle.planner.passes.fusion.program import Node, Program, TensorType
 from treadle.planner.passes.fusion.stages import Stage
 
@@ -57,7 +57,8 @@ def condition(scope: Scope, type_: TensorType) -> str:
     tests = []
     if isinstance(type_.layout, At):
         tests.append(f"rank % {ranks} == {type_.layout.rank}")
-    if groups > 1:
+    everywhere = type_.group == WORLD and not type_.shape
+    if groups > 1 and not everywhere:
         last = groups - 1 - max(value.type.group.offset for value in scope.program.by_name.values())
         first = type_.group.offset
         tests.append(f"rank / {ranks} >= {first} && rank / {ranks} <= {first + last}")

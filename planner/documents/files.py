@@ -32,7 +32,7 @@ def read_text(path: Path | str) -> str:
         raise InputError(f"cannot read: {error.strerror or error}", where=where) from error
     except UnicodeDecodeError as error:
         raise InputError(
-            f"found a byte at {error.start} that is not UTF-8 text, expected YAML or JSON", where=where
+            f"found a byte at {error.start} that is not UTF-8, expected a text file", where=where
         ) from error
     except ValueError as error:  # a NUL character in the path
         raise InputError(f"cannot read: {error}", where=repr(where)) from error

@@ -14,6 +14,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from treadle.planner.documents.scalars import Amount, Count, Document, Name, Positive, PositiveAmount, Rank, Record
+from treadle.planner.documents.transports import Transports
 from treadle.planner.errors import InputError
 
 VERSION = 1
@@ -117,8 +118,16 @@ class NodeGroup(Record, frozen=True, kw_only=True):
     """Cost of one NIC."""
 
 
+class Uplink(Record, frozen=True, kw_only=True):
+    """One link that `nodes` share to all other nodes, in each direction: that of a rack's switch."""
+
+    name: Name
+    nodes: tuple[Rank, ...]
+    beta_us_per_MB: PositiveAmount
+
+
 class Network(Record, frozen=True, kw_only=True):
-    """Between nodes every device reaches every device of every other node, through its NICs."""
+    """Between nodes every device reaches every device of every other node, through its NICs and the uplinks between."""
 
     kind: Name
     alpha_us: Amount
@@ -126,6 +135,8 @@ class Network(Record, frozen=True, kw_only=True):
     """Cost of one NIC, the fastest if their `speed_gbps` differ."""
     groups: tuple[NodeGroup, ...] = ()
     """Two nodes have the costs of the smallest group of both that states them."""
+    uplinks: tuple[Uplink, ...] = ()
+    """Links of racks, or of racks and rows of racks: two have no node in common unless one has all of the other's."""
 
     def between(self, one: int, other: int) -> tuple[float, float]:
         """alpha_us, and beta_us_per_MB of one NIC, between two nodes."""
@@ -201,7 +212,9 @@ class Hardware(Document, frozen=True, kw_only=True, tag_field="kind", tag="hardw
     other_nodes: tuple[OtherNodes, ...] = ()
     """Nodes unlike those described so far; their ranks follow, in this order."""
     transport: Transport | None = None
-    """What collective programs cost beyond links, for `simulate`."""
+    """What collective programs cost beyond links on GPUs, for `simulate`."""
+    transports: Transports = Transports()
+    """What they cost on other backends, by name."""
     latency: Literal["serial", "pipelined"] = "serial"
     """Whether a link is busy during alpha, or only for beta so that messages follow each other closely."""
     sources: dict[str, str] = {}
@@ -237,7 +250,7 @@ class Hardware(Document, frozen=True, kw_only=True, tag_field="kind", tag="hardw
 
     @property
     def is_even(self) -> bool:
-        """Whether all nodes are alike, and what lies between any two of them."""
+        """Whether all nodes are alike, and what lies between any two of them, uplinks apart."""
         groups = self.network.groups if self.network is not None else ()
         return not self.other_nodes and all(g.alpha_us is None and g.beta_us_per_MB is None for g in groups)
 
@@ -256,6 +269,7 @@ class Hardware(Document, frozen=True, kw_only=True, tag_field="kind", tag="hardw
                         yield f"{path}.nodes[{place}]", str(node), f"a node below {total}"
                     if node in group.nodes[:place]:
                         yield f"{path}.nodes[{place}]", f"{node} again", "each node once"
+            yield from _uplink_problems(self.network.uplinks, total)
         yield from self._problems_of_node("$")
         start = self.nodes
         for index, other in enumerate(self.other_nodes):
@@ -323,8 +337,45 @@ class Hardware(Document, frozen=True, kw_only=True, tag_field="kind", tag="hardw
                 yield f"{prefix}.pcie[{index}].parent", "a cycle of PCIe switches", "a tree that ends at a CPU"
 
 
-def _cost_problems(path: str, part: Link | Switch | Network | NodeGroup) -> Iterator[tuple[str, str, str]]:
-    for field, value in (("alpha_us", part.alpha_us), ("beta_us_per_MB", part.beta_us_per_MB)):
+def _uplink_problems(uplinks: tuple[Uplink, ...], nodes: int) -> Iterator[tuple[str, str, str]]:
+    for index, uplink in enumerate(uplinks):
+        path = f"$.network.uplinks[{index}]"
+        yield from _cost_problems(path, uplink)
+        if not uplink.nodes:
+            yield f"{path}.nodes", "no node", "at least one"
+        for place, node in enumerate(uplink.nodes):
+            if node >= nodes:
+                yield f"{path}.nodes[{place}]", str(node), f"a node below {nodes}"
+            if node in uplink.nodes[:place]:
+                yield f"{path}.nodes[{place}]", f"{node} again", "each node once"
+        if len({*uplink.nodes}) == nodes:
+            yield f"{path}.nodes", "every node", "nodes that leave one outside"
+        for other in uplinks[:index]:
+            if other.name == uplink.name:
+                yield f"{path}.name", f"second {uplink.name!r}", "names that occur once"
+            mine, theirs = set(uplink.nodes), set(other.nodes)
+            if mine == theirs or (mine & theirs and not mine < theirs and not theirs < mine):
+                yield (
+                    f"{path}.nodes",
+                    f"nodes of {other.name!r}",
+                    "none of them, all and more, or some of them only",
+                )
+
+
+def _uplinks_of(uplinks: tuple[Uplink, ...], nodes: int) -> Iterator[Uplink]:
+    """The uplinks that are left with the first `nodes` nodes; the slowest where several have the same."""
+    slowest: dict[frozenset[int], Uplink] = {}
+    for uplink in uplinks:
+        kept = replace(uplink, nodes=tuple(node for node in uplink.nodes if node < nodes))
+        same = slowest.get(frozenset(kept.nodes))
+        if 0 < len(kept.nodes) < nodes and (same is None or same.beta_us_per_MB < kept.beta_us_per_MB):
+            slowest[frozenset(kept.nodes)] = kept
+    yield from slowest.values()
+
+
+def _cost_problems(path: str, part: Link | Switch | Network | NodeGroup | Uplink) -> Iterator[tuple[str, str, str]]:
+    for field in ("alpha_us", "beta_us_per_MB"):
+        value = getattr(part, field, None)
         if value is not None and value > MAX_COST_US:
             yield f"{path}.{field}", f"{value:g}", f"at most {MAX_COST_US:g}"
 
@@ -353,5 +404,25 @@ def scaled(hardware: Hardware, nodes: int) -> Hardware:
     network = hardware.network
     if network is not None and nodes < hardware.nodes:
         kept = (replace(g, nodes=tuple(n for n in g.nodes if n < nodes)) for g in network.groups)
-        network = replace(network, groups=tuple(g for g in kept if len(g.nodes) > 1))
+        groups = tuple(g for g in kept if len(g.nodes) > 1)
+        network = replace(network, groups=groups, uplinks=tuple(_uplinks_of(network.uplinks, nodes)))
     return replace(hardware, nodes=nodes, network=network)
+
+
+def slow_motion(hardware: Hardware, factor: float, alpha_us: float) -> Hardware:
+    """The profile in a lab: links `factor` times as slow, one latency for all pairs of hosts."""
+    network = hardware.network
+    if network is None:
+        return hardware
+    groups = tuple(
+        replace(g, alpha_us=None, beta_us_per_MB=None if g.beta_us_per_MB is None else g.beta_us_per_MB * factor)
+        for g in network.groups
+    )
+    slowed = replace(
+        network,
+        alpha_us=alpha_us,
+        beta_us_per_MB=network.beta_us_per_MB * factor,
+        groups=groups,
+        uplinks=tuple(replace(u, beta_us_per_MB=u.beta_us_per_MB * factor) for u in network.uplinks),
+    )
+    return replace(hardware, network=slowed)

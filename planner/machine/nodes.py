@@ -16,6 +16,18 @@ from treadle.planner.documents.hardware import MAX_RANKS, Hardware, Link, Nic, P
 from treadle.planner.errors import InputError
 
 
+class RankUplink(Struct, frozen=True, kw_only=True):
+    """An uplink by the ranks behind it."""
+
+    name: str
+    ranks: frozenset[int]
+    beta_us_per_MB: float
+
+    def parts(self, one: int, other: int) -> bool:
+        """Whether what goes from one rank to another passes the uplink."""
+        return (one in self.ranks) != (other in self.ranks)
+
+
 class Topology(Struct, frozen=True, kw_only=True):
     """A profile with ranks numbered: what collective planning looks at."""
 
@@ -29,6 +41,7 @@ class Topology(Struct, frozen=True, kw_only=True):
     """Global ranks that share each NIC, or each set of NICs that some rank joins, node by node."""
     homes: tuple[int, ...] = ()
     """The node of each rank, where nodes are unequal."""
+    uplinks: tuple[RankUplink, ...] = ()
 
     def node(self, rank: int) -> int:
         return self.homes[rank] if self.homes else rank // self.per_node
@@ -64,19 +77,39 @@ def _rate(nic: Nic, fastest: float) -> float:
     return nic.speed_gbps / fastest if nic.speed_gbps and fastest else 1.0
 
 
+def uplinks_of(hardware: Hardware) -> tuple[RankUplink, ...]:
+    """The uplinks of the network; the nodes of `one_node` are ranks."""
+    if hardware.network is None:
+        return ()
+    starts = _starts(hardware) if hardware.nodes > 1 or hardware.other_nodes else range(hardware.ranks + 1)
+    return tuple(
+        RankUplink(
+            name=uplink.name,
+            ranks=frozenset(rank for node in uplink.nodes for rank in range(starts[node], starts[node + 1])),
+            beta_us_per_MB=uplink.beta_us_per_MB,
+        )
+        for uplink in hardware.network.uplinks
+    )
+
+
+def _starts(hardware: Hardware) -> tuple[int, ...]:
+    """The first rank of every node, and the number of all ranks."""
+    return (0, *accumulate(node.devices_per_node for node in hardware.every_node))
+
+
 def one_node(hardware: Hardware) -> Hardware:
     """The same ranks as one node, where nodes or what lies between them are unequal; otherwise `hardware` itself.
 
     Between nodes there are links of the network's kind, which pass through the NICs of both ends; the slower end
-    decides their beta. Raises InputError as `expand`.
+    decides their beta. Uplinks list ranks in place of nodes. Raises InputError as `expand`.
     """
     if hardware.is_even:
         return hardware
-    _require_few(hardware)
+    require_few(hardware)
     net = hardware.network
     assert net is not None
     nodes = hardware.every_node
-    starts = (0, *accumulate(node.devices_per_node for node in nodes))
+    starts = _starts(hardware)
     fastest = _fastest(nodes)
     rates = [nic_rates(node, fastest) for node in nodes]
     links: list[Link] = []
@@ -119,7 +152,14 @@ def one_node(hardware: Hardware) -> Hardware:
         nics=tuple(nics),
         pcie=tuple(pcie),
         other_nodes=(),
-        network=replace(net, groups=()),
+        network=replace(
+            net,
+            groups=(),
+            uplinks=tuple(
+                replace(uplink, nodes=tuple(rank for n in uplink.nodes for rank in range(starts[n], starts[n + 1])))
+                for uplink in net.uplinks
+            ),
+        ),
     )
 
 
@@ -133,7 +173,7 @@ def expand(hardware: Hardware) -> Topology:
         whole = expand(one_node(hardware))
         homes = (number for number, node in enumerate(hardware.every_node) for _ in range(node.devices_per_node))
         return replace(whole, homes=tuple(homes))
-    _require_few(hardware)
+    require_few(hardware)
     _require_costs(hardware)
     per_node = hardware.devices_per_node
     links: list[Link] = []
@@ -184,6 +224,7 @@ def expand(hardware: Hardware) -> Topology:
         links=tuple(sorted(links, key=lambda link: (link.src, link.dst, link.kind))),
         switches=tuple(switches),
         nics=nics,
+        uplinks=uplinks_of(hardware),
     )
 
 
@@ -204,7 +245,8 @@ def joined(groups: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return found
 
 
-def _require_few(hardware: Hardware) -> None:
+def require_few(hardware: Hardware) -> None:
+    """Raises InputError for more than MAX_RANKS ranks."""
     if hardware.ranks > MAX_RANKS:
         sizes = f"{hardware.nodes} nodes of {hardware.devices_per_node} devices"
         found = f"{hardware.ranks} devices" if hardware.other_nodes else sizes

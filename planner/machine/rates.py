@@ -189,6 +189,9 @@ def machine_of(hardware: Hardware) -> Machine:
     if not hardware.is_even:
         at = "$.other_nodes" if hardware.other_nodes else "$.network.groups"
         raise InputError("found unequal nodes, expected equal ones for fusion", where=hardware.name, path=at)
+    if hardware.network is not None and hardware.network.uplinks:
+        found = "found uplinks, expected none for fusion, which has no price for them"
+        raise InputError(found, where=hardware.name, path="$.network.uplinks")
     device = hardware.devices[0]
     transport = hardware.transport or Transport()
     efficient = transport.link_efficiency

@@ -63,6 +63,10 @@ class Clock:
         """The same for one of `parts` equal parts of the time that is left."""
         return self.until(self.now() + max(0.0, self.left_s) / parts)
 
+    def paused(self, seconds: float) -> Clock:
+        """The same as if it had stood still for `seconds`."""
+        return replace(self, began=self.began + seconds, ends=self.ends + seconds)
+
     @contextmanager
     def listening(self) -> Iterator[Clock]:
         """Ctrl-C and SIGTERM set `stop` inside; a second Ctrl-C does what it did before."""

@@ -38,6 +38,7 @@ class Task:
     """One operation, copy or transfer.
 
     resources: names of what it holds from start to end; a shared one is asked for its whole capacity.
+    held: (exclusive one of them, time) that it gives back that long after its start, or at its end if that is sooner.
     shares: (shared resource, demand in units of its capacity). after: indices of tasks that end before this one starts.
     alloc: (memory, bytes) taken at the start. free: (memory, bytes) given back at the end. Lower priority goes first.
     """
@@ -51,6 +52,7 @@ class Task:
     free: tuple[tuple[str, int], ...] = ()
     priority: int = 0
     release: int = 0
+    held: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class _Run:
         number = _numbered(resources)
         self.exclusive, self.shares = _needs(tasks, resources, number)
         self.capacity = [r.capacity for r in resources]
+        self.early = [tuple((number[name], time) for name, time in task.held if time < task.duration) for task in tasks]
         self.waiting_for, self.dependents = _dependences(tasks, resources, self.exclusive)
         self.by_priority = [resource.first == "priority" for resource in resources]
         self.passing = [resource.first == "fits" for resource in resources]
@@ -118,7 +121,7 @@ class _Run:
         self.end = [-1] * n
         self.level = dict(sorted(initial.items()))
         self.memory = {name: [(0, held)] for name, held in self.level.items()}
-        # (time, task, version of a predicted end or -1 for a release)
+        # (time, task, version of a predicted end, -1 for a release, or -2 - r where the task gives back resource r)
         self.events: list[tuple[int, int, int]] = []
 
     def run(self) -> Schedule:
@@ -131,14 +134,18 @@ class _Run:
             now = events[0][0]
             ended: list[int] = []
             arrived: list[int] = []
+            touched: list[int] = []
             while events and events[0][0] == now:
                 _, i, version = heapq.heappop(events)
-                if version < 0:
+                if version < -1:
+                    self.idle[-2 - version] = True
+                    touched.append(-2 - version)
+                elif version < 0:
                     arrived.append(i)
                 elif version == self.version[i] and self.end[i] < 0:
                     self.end[i] = now
                     ended.append(i)
-            self._step(now, ended, arrived)
+            self._step(now, ended, arrived, touched)
         self._all_ended()
         return Schedule(
             start=self.start,
@@ -148,12 +155,13 @@ class _Run:
             peak={name: max(held for _, held in curve) for name, curve in self.memory.items()},
         )
 
-    def _step(self, now: int, ended: list[int], arrived: list[int]) -> None:
-        """Everything that happens at one time: ends, then arrivals, then starts, then new rates of shared resources."""
-        touched: list[int] = []
+    def _step(self, now: int, ended: list[int], arrived: list[int], touched: list[int]) -> None:
+        """Everything that happens at one time: ends, then arrivals, then starts, then new rates of shared resources.
+        `touched` are resources that were given back."""
         changed: list[int] = []
         for i in ended:
-            for r in self.exclusive[i]:
+            gone = {r for r, _ in self.early[i]}
+            for r in (r for r in self.exclusive[i] if r not in gone) if gone else self.exclusive[i]:
                 self.idle[r] = True
                 touched.append(r)
             for r, _ in self.shares[i]:
@@ -206,6 +214,8 @@ class _Run:
     def _begin(self, i: int, now: int, changed: list[int]) -> None:
         self.start[i] = now
         duration = self.tasks[i].duration
+        for r, time in self.early[i]:
+            heapq.heappush(self.events, (now + time, i, -2 - r))
         if duration and self.shares[i]:
             self.remaining[i], self.rate[i], self.updated[i] = Fraction(duration), Fraction(0), now
             for r, _ in self.shares[i]:

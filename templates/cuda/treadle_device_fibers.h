@@ -35,6 +35,7 @@ TREADLE_DEVICE void yield() { fibers::World::world->yield(); }
 TREADLE_DEVICE uint64_t load_acquire_system(const uint64_t *flag) { return *flag; }
 TREADLE_DEVICE uint64_t load_acquire_rank(const uint64_t *flag) { return *flag; }
 
+TREADLE_DEVICE void deliver(const void *, int64_t, bool) {}
 TREADLE_DEVICE void signal_system(uint64_t *flag, uint64_t value) {
     *flag = value;
     fibers::World::world->wake(flag);

@@ -1,12 +1,13 @@
 // The body for several processes: a rank is a process, a threadblock is an operating system's thread, a thread of it is
 // all there is. Arenas are shared memory, so flags are atomics, and what the compiler and the processor may reorder is
-// reordered here too. A line (LL128) is moved by the one thread where the caller has all of it, and is else refused when
+// reordered here too; those of ranks on other hosts are reached through stand-ins (treadle_hosts.h). A line (LL128) is moved by the one thread where the caller has all of it, and is else refused when
 // compiled.
 #pragma once
 #include <sched.h>
-#include <time.h>
 
 #include <cstring>
+
+#include "treadle_hosts.h"
 
 #define TREADLE_DEVICE inline
 #define TREADLE_NOINLINE inline
@@ -30,21 +31,11 @@ namespace process {
 
 inline thread_local int block = 0;
 inline thread_local void *context = nullptr;
+inline thread_local Hosts *hosts = nullptr;  // of the session that the thread works for, if it has ranks on others
 
 // Random pauses, for tests: every thread has a pace of its own, so that some lag far behind. 0: none.
 inline thread_local uint64_t delays = 0;
 inline thread_local uint32_t pace = 0;
-
-inline void sleep_ns(long nanoseconds) {
-    const timespec time{0, nanoseconds};
-    nanosleep(&time, nullptr);
-}
-
-inline uint64_t now_ns() {
-    timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return uint64_t(time.tv_sec) * 1000000000u + uint64_t(time.tv_nsec);
-}
 
 // splitmix64
 inline uint64_t mixed(uint64_t &state) {
@@ -90,12 +81,19 @@ TREADLE_DEVICE void yield() { process::delay(); }
 TREADLE_DEVICE uint64_t load_acquire_system(const uint64_t *flag) { return __atomic_load_n(flag, __ATOMIC_ACQUIRE); }
 TREADLE_DEVICE uint64_t load_acquire_rank(const uint64_t *flag) { return __atomic_load_n(flag, __ATOMIC_ACQUIRE); }
 
-TREADLE_DEVICE void signal_system(uint64_t *flag, uint64_t value) {
+TREADLE_DEVICE void signal_rank(uint64_t *flag, uint64_t value) {
     process::delay();
     __atomic_store_n(flag, value, __ATOMIC_RELEASE);
     process::delay();
 }
-TREADLE_DEVICE void signal_rank(uint64_t *flag, uint64_t value) { signal_system(flag, value); }
+TREADLE_DEVICE void signal_system(uint64_t *flag, uint64_t value) {
+    if (!process::hosts || !process::hosts->covers(flag)) return signal_rank(flag, value);
+    process::delay();
+    process::hosts->signal(flag, value);
+}
+TREADLE_DEVICE void deliver(const void *from, int64_t bytes, bool flagged) {
+    if (process::hosts && bytes && process::hosts->covers(from)) process::hosts->deliver(from, bytes, flagged);
+}
 
 TREADLE_DEVICE uint64_t add_rank(uint64_t *counter, uint64_t by) {
     process::delay();
@@ -152,7 +150,7 @@ TREADLE_DEVICE bool load_packet(const Launch &launch, const char *from, uint32_t
 // A whole line: the thread stands for all eight; the word next to the last thread's data is the flag.
 TREADLE_DEVICE void store_line(Line *line, uint64_t flag, uint64_t (&word)[LINE_THREADS][2]) {
     std::memcpy(line->word, word, LINE_DATA);
-    signal_system(&line->word[2 * LINE_THREADS - 1], flag);
+    signal_rank(&line->word[2 * LINE_THREADS - 1], flag);
 }
 
 template <class Launch>

@@ -1,4 +1,4 @@
-// What the driver needs of a machine, for ranks that are processes of one Linux host: memory that other processes can
+// What the driver needs of a machine, for ranks that are processes on Linux: memory that other processes of the host can
 // map, and a thread for each block of a launch. Shared memory has no name and goes with its last process, so that none
 // is left behind however they end.
 #pragma once
@@ -108,9 +108,11 @@ template <class Parameters>
 void start(void (*kernel)(const Parameters &), int, int blocks, int threads, const Parameters &launch, void *, bool = true) {
     if (threads != 1) throw std::runtime_error("expected one thread in a block");
     const uint64_t seed = delay_seed;
+    process::Hosts *const hosts = process::hosts;
     for (int block = 0; block < blocks; ++block) {
         const uint64_t salt = ++delay_salt + (uint64_t(getpid()) << 32);
-        running.emplace_back([kernel, launch, block, seed, salt] {
+        running.emplace_back([kernel, launch, block, hosts, seed, salt] {
+            process::hosts = hosts;
             process::begin(block, seed, salt);
             kernel(launch);
         });

@@ -71,6 +71,12 @@ class Arenas {
     int ranks() const { return int(devices_.size()); }
     bool local(int rank) const { return devices_[rank] >= 0; }
 
+    // Lets `arena` stand for that of a rank which memory does not reach.
+    void stand_in(int rank, char *arena) {
+        arenas_[rank] = arena;
+        prepare();
+    }
+
     // Makes the arenas of the ranks here, of `bytes(rank)`.
     template <class Bytes>
     void make(const Bytes &bytes) {
@@ -114,6 +120,8 @@ class Arenas {
         }
         return false;
     }
+
+    char *arena(int rank) const { return arenas_[rank]; }
 
     std::vector<Neighbours> groups_;
     uint64_t order_ = 0;  // seed of the order of fibers in `wait`

@@ -311,6 +311,8 @@ struct Collective {
             piece.target = elements<To>(task, lane, move.target_space, move.target + k);
             if (move.flow & AGAIN) piece.source.users = piece.addend.users = false;
             good = moved<From, To, COMPUTES>(task, lane, operands, move.flow, piece) && good;
+            if constexpr (!std::is_same_v<To, Nothing>)
+                if (move.flow & SEND) deliver(piece.out, Slots::template bytes<To, C::PACK>(chunk.count), Slots::FLAGGED);
             yield();
         }
         if (!good) {

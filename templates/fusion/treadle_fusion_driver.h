@@ -55,11 +55,32 @@ class FusedSession : public Arenas {
         bound_ = true;
     }
 
+#ifdef TREADLE_PROCESS
+    // Makes the arenas of ranks on other hosts reachable over sockets, once those of this host are attached.
+    void reach(const int32_t *files, const uint8_t *remote, uint64_t latency_ns) {
+        char *const own = arena(groups_.front().first_rank);
+        hosts_ = std::make_unique<process::Hosts>(files, remote, RANKS, own, ARENA_BYTES, latency_ns);
+        for (int rank = 0; rank < RANKS; ++rank)
+            if (remote[rank]) stand_in(rank, hosts_->arena(rank));
+        require_attached();
+        hosts_->start(groups_.front().abort);
+    }
+    int lost() const { return hosts_ ? hosts_->lost() : -1; }
+#else
+    void reach(const int32_t *, const uint8_t *, uint64_t) { throw std::runtime_error("found ranks on other hosts, expected processes"); }
+    int lost() const { return -1; }
+#endif
+
     // Queues launches. Where there are no streams it returns when they have ended.
     void run(const FusedCall &call) {
+        order_ = call.order;
         require_attached();
         if (!bound_) throw std::runtime_error("found no tensors, expected them bound");
         constexpr int KERNELS_IN_ALL = sizeof KERNELS / sizeof *KERNELS;
+#ifdef TREADLE_PROCESS
+        process::hosts = hosts_.get();
+        if (hosts_ && !call.begin) hosts_->begin_run();
+#endif
         for (int first = 0, last; first < KERNELS_IN_ALL; first = last) {
             for (last = first; last < KERNELS_IN_ALL && KERNELS[last].launch == KERNELS[first].launch;) ++last;
             if (uint64_t(KERNELS[first].launch) < call.begin || uint64_t(KERNELS[first].launch) >= call.end) continue;
@@ -69,9 +90,11 @@ class FusedSession : public Arenas {
                 if (given_up()) break;
             }
         }
-        if (uint64_t(KERNELS[KERNELS_IN_ALL - 1].launch) < call.end)
-            for (const Neighbours &group : groups_) count_runs(group.device, tables_[group.device].runs, call.streams ? call.streams[group.first_rank] : nullptr);
-        order_ = call.order;
+        if (uint64_t(KERNELS[KERNELS_IN_ALL - 1].launch) >= call.end) return;
+#ifdef TREADLE_PROCESS
+        if (hosts_ && !given_up()) hosts_->end_run();
+#endif
+        for (const Neighbours &group : groups_) count_runs(group.device, tables_[group.device].runs, call.streams ? call.streams[group.first_rank] : nullptr);
     }
 
     std::vector<FusedStuck> stuck() const {
@@ -158,6 +181,9 @@ class FusedSession : public Arenas {
     }
 
     int threads_, blocks_;
+#ifdef TREADLE_PROCESS
+    std::unique_ptr<process::Hosts> hosts_;
+#endif
     std::map<int, FusedTables> tables_;  // by device
     bool bound_ = false;
 };
@@ -179,6 +205,14 @@ TREADLE_API int treadle_fusion_bind(void *session, void *const *buffers) {
 TREADLE_API int treadle_fusion_run(void *session, const treadle::FusedCall *call) {
     return treadle::guarded([&] { treadle::opened<treadle::FusedSession>(session).run(*call); });
 }
+
+// By rank: sockets, -1 for the rank of this process, and whether it is on another host.
+TREADLE_API int treadle_fusion_reach(void *session, const int32_t *files, const uint8_t *remote, uint64_t latency_ns) {
+    return treadle::guarded([&] { treadle::opened<treadle::FusedSession>(session).reach(files, remote, latency_ns); });
+}
+
+// The rank that ended before it was done, -1 if none did.
+TREADLE_API int treadle_fusion_lost(void *session) { return treadle::opened<treadle::FusedSession>(session).lost(); }
 
 // Writes up to `most` rows; returns how many there are, -1 with a message.
 TREADLE_API int treadle_fusion_stuck(void *session, treadle::FusedStuck *rows, int most) {

@@ -125,8 +125,11 @@ TREADLE_DEVICE bool exchange(const Task &task, int rank, int64_t flags, int64_t 
         __atomic_fetch_add(&static_cast<Counts *>(block_context())->sent, (RANKS - 1) * count, __ATOMIC_RELAXED);
 #endif
     barrier();
-    for (int peer = thread(); peer < RANKS; peer += threads())
+    for (int peer = thread(); peer < RANKS; peer += threads()) {
+        const T *stored = reinterpret_cast<const T *>(task.arenas[first + peer] + half) + int64_t(place) * count;
+        deliver(stored, int64_t(count) * int64_t(sizeof(T)), false);
         signal_system(&reinterpret_cast<Flag *>(task.arenas[first + peer] + flags)[place].value, epoch_of(task) + 1);
+    }
     bool good = true;
     for (int peer = thread(); peer < RANKS; peer += threads())
         good &= wait_system(task, &reinterpret_cast<Flag *>(task.arenas[rank] + flags)[peer].value, epoch_of(task) + 1,

@@ -76,6 +76,12 @@ struct LL128Slots {
     template <class T, int N>
     TREADLE_BOTH static constexpr int64_t lines(int64_t packs) { return (packs + PACKS - 1) / PACKS * HEIGHT<T, N>; }
 
+    // Lines of whole packs, then those of the elements behind them.
+    template <class T, int PACK>
+    TREADLE_BOTH static constexpr int64_t bytes(int64_t count) {
+        return LINE * (lines<T, PACK>(count / PACK) + lines<T, 1>(count % PACK));
+    }
+
     static TREADLE_DEVICE int lane(int own) { return PLAYED == 1 ? thread() % LINE_THREADS : own / 2; }
     // Which of the PACKS this thread's packs are; no less than PACKS for one that the last thread does not have.
     static TREADLE_DEVICE int number(int own) { return own % 2 * LINE_THREADS + lane(own); }

@@ -72,7 +72,7 @@ def check_file(path: str, inputs: CheckOptions) -> Report:
     if Path(path).is_dir():
         return _folder(Path(path), inputs)
     text = store.read_text(path)
-    if text.lstrip("\ufeff \t\r\n").startswith("<"):
+    if text.lstrip("\ufeff \t\r\n").startswith("<") or path.endswith(".xml"):
         return _xml(text, path, inputs)
     if inputs.runtimes:
         raise InputError("found no MSCCL XML, expected it for --runtime", where=path)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import sys
 import time
 import traceback
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -33,11 +35,12 @@ SUBCOMMANDS = {
     "diff": ("treadle.cli.diff", "Print how two plans differ, in words or JSON."),
     "simulate": ("treadle.cli.simulate", "Predict the time of plans and of MSCCL XML."),
     "report": ("treadle.cli.report", "Write plans as one self-contained HTML page."),
+    "lab": ("treadle.cli.lab", "Start, use or end the hosts of a hardware profile on this machine."),
     "examples": ("treadle.cli.examples", "Copy the examples of the documentation into a folder."),
 }
 
 INTERNAL_ERROR = 70
-EXTRAS = {"torch": "torch", "google": "traces", "matplotlib": "report", "gurobipy": "gurobi"}
+EXTRAS = {"torch": "torch", "google": "traces", "matplotlib": "report", "gurobipy": "gurobi", "pyroute2": "lab"}
 """Top-level module -> the extra of this package that installs it."""
 
 
@@ -82,7 +85,20 @@ def main(began: float | None = None) -> None:
     if os.environ.get(COMPLETION):
         os.environ["COLUMNS"] = "9999"  # help texts are wrapped there, and fish takes every line for a name
         cli.main(prog_name="treadle")
-    sys.exit(run(sys.argv[1:], began))
+    code = run(sys.argv[1:], began)
+    if "torch.distributed" in sys.modules and os.environ.get("WORLD_SIZE"):
+        _leave(code)
+    sys.exit(code)
+
+
+def _leave(code: int) -> None:
+    """End one of several ranks without destroying what the interpreter still holds: threads of a group of processes
+    have aborted that, and who started the ranks ends all of them when one is aborted."""
+    atexit._run_exitfuncs()
+    with suppress(OSError, ValueError):  # closed, or the reader is gone
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def run(arguments: list[str], began: float | None = None) -> int:

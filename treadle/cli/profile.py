@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import typer
@@ -14,7 +14,7 @@ import typer
 from treadle.cli.completion import profiles as profile_names
 from treadle.cli.json_output import print_json
 from treadle.cli.lazy import new_app
-from treadle.cli.options import Json, Nodes, document_option, positive, size_option, written
+from treadle.cli.options import Json, Nodes, document_option, hardware_option, positive, size_option, written
 from treadle.cli.output import (
     live_line,
     note,
@@ -27,6 +27,7 @@ from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.quantities import parse_bytes, parse_list
 from treadle.planner.documents.scalars import MEBIBYTE, format_bytes, many
+from treadle.planner.errors import InputError
 from treadle.probe.resolve import LOCAL, load_hardware
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def list_(*, as_json: Json = False) -> None:
         print_json("profile-list", {"profiles": [_summary(profile) for profile in profiles]})
         return
     rows = [
-        (each.name, each.nodes, _devices(each), _fabric(each), each.network.kind if each.network else "none")
+        (each.name, each.all_nodes, _devices(each), _fabric(each), each.network.kind if each.network else "none")
         for each in profiles
     ]
     columns = ("name", "nodes", "devices per node", "links in a node", "network")
@@ -91,14 +92,38 @@ def measure(
     sizes: Annotated[
         str | None, typer.Option(metavar="SIZES", help="Chunk sizes to send, such as 4K,64K,1M. [default: 4K,64K,1M]")
     ] = None,
+    backend: Annotated[
+        Literal["cpu"] | None,
+        typer.Option(help="Measure what this runtime costs a collective program, for the times that plans predict."),
+    ] = None,
+    hardware: Annotated[
+        str | None, hardware_option("With --backend: the profile that gets the costs. [default: this machine]")
+    ] = None,
     output: Annotated[str | None, document_option("hardware", "Write the profile to this file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Measure this machine.
 
     The profile holds rates of links between processes, memory, matrix products and host copies, and the overhead of an
-    operator.
+    operator. Started as one rank of several, by torchrun or `treadle lab run`, it measures the network between their
+    hosts. With --backend cpu it holds the costs of the CPU runtime, on the hosts of --hardware.
     """
+    if backend is not None:
+        if sizes is not None:
+            raise InputError("found --backend too, expected one of the two", where="--sizes")
+        from treadle.cli.profile_backend import measure_backend
+
+        measure_backend(world, hardware, output, as_json)
+        return
+    if hardware is not None:
+        raise InputError("found no --backend, expected one with it", where="--hardware")
+    from treadle.runtime.joined import joined_rank
+
+    if joined_rank() is not None:
+        if world is not None or sizes is not None:
+            raise InputError("found ranks of several hosts, expected neither this nor --sizes", where="--world")
+        _measure_hosts(output, as_json)
+        return
     from treadle.probe.measure import SIZES
     from treadle.probe.measure import measure as run
 
@@ -125,6 +150,25 @@ def measure(
         return
     _show(result.hardware)
     _show_fits(result.fits)
+
+
+def _measure_hosts(output: str | None, as_json: bool) -> None:
+    """Measure with all other ranks; rank 0 writes and prints."""
+    from treadle.probe.hosts import measure_hosts
+
+    with live_line() as show:
+        found = measure_hosts(
+            command="treadle profile measure", on_step=lambda done: show(f"measuring the network, experiment {done}")
+        )
+    if found is None:
+        return
+    if output is not None:
+        store.save(found, output)
+        note(f"wrote {output}")
+    if as_json:
+        print_json("profile-measure", {"hardware": json.loads(store.dumps(found)), "fits": {}})
+        return
+    _show(found)
 
 
 @command.command("import")
@@ -303,6 +347,19 @@ def _show(hardware: Hardware) -> None:
             [
                 (group.name, ranges(group.nodes), *_cost(group.alpha_us, group.beta_us_per_MB, 1))
                 for group in net.groups
+            ],
+        )
+        print_table(
+            "uplinks: what nodes share to all others, in each direction",
+            ("name", "nodes", "beta", "rate"),
+            [
+                (
+                    uplink.name,
+                    ranges(uplink.nodes),
+                    f"{uplink.beta_us_per_MB:.4g} us/MiB",
+                    f"{MEBIBYTE / uplink.beta_us_per_MB / 1e3:.4g} GB/s",
+                )
+                for uplink in net.uplinks
             ],
         )
     print_table(

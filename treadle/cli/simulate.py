@@ -13,6 +13,10 @@ from treadle.cli.options import Json, Nodes, hardware_option, size_option, writt
 from treadle.planner.documents.scalars import many
 
 if TYPE_CHECKING:
+    from treadle.codegen.collective.program import CollectiveProgram
+    from treadle.codegen.collective.simulate_cpu import CpuTime
+    from treadle.codegen.collective.simulate_xml import SimulatedTime
+    from treadle.planner.documents.hardware import Hardware
     from treadle.planner.timeline.allocations import Allocations
 
 
@@ -50,8 +54,8 @@ def command(
     """Predict the timeline of a plan, or the time of MSCCL XML on a machine.
 
     The timeline has operators and bytes in use for a memory plan, copies in both directions as well for a swap plan,
-    and messages on links for a collective. MSCCL XML is simulated on --hardware at --size, with threadblocks, message
-    slots, links and ports.
+    and messages on links for a collective. MSCCL XML is simulated on --hardware at --size: on GPUs with
+    threadblocks, message slots, links and ports, on CPUs whose profile has `transports.cpu` as the CPU runtime runs it.
     """
     from treadle.planner.documents import store
     from treadle.planner.errors import InputError
@@ -114,7 +118,9 @@ def _xml(
 ) -> None:
     from treadle.codegen.collective import check as check_program
     from treadle.codegen.collective.msccl import xml as msccl_xml
+    from treadle.codegen.collective.simulate_cpu import simulate_cpu
     from treadle.codegen.collective.simulate_xml import bus_factor, simulate_xml
+    from treadle.passes.collective.tuning import on_cpu
     from treadle.planner.documents.scalars import format_bytes
     from treadle.planner.errors import CheckFailed, InputError
     from treadle.probe.resolve import load_hardware
@@ -128,43 +134,75 @@ def _xml(
     if findings:
         raise CheckFailed(f"{file}: rejected: {many(len(findings), 'finding')}", tuple(findings))
     profile = load_hardware(hardware, nodes)
-    timing = simulate_xml(program, profile, size)
+    if on_cpu(profile):
+        timing: CpuTime | SimulatedTime = simulate_cpu(program, profile, size)
+        facts, lines = _on_cpu(program, profile, size)
+    else:
+        timing = timed = simulate_xml(program, profile, size)
+        facts, lines = _on_gpu(program, profile, timed)
     if perfetto is not None:
         _write(perfetto, timing.timeline(), file)
     speed = size / timing.time_us / 1e3 if timing.time_us else 0.0
-    fitted = profile.transport is not None
     if as_json:
-        print_json(
-            "simulate-xml",
-            {
-                "time_us": round(timing.time_us, 3),
-                "size_bytes": size,
-                "algorithm_gbps": round(speed, 3),
-                "bus_gbps": round(speed * bus_factor(program), 3),
-                "chunk_bytes": timing.chunk_bytes,
-                "message_bytes": timing.message_bytes,
-                "slices": timing.slices,
-                "busy": {name: round(share, 4) for name, share in timing.busy.items()},
-                "busiest_threadblock": round(timing.threadblock, 4),
-                "transport_of_this_machine": fitted,
-            },
-        )
+        shared = {
+            "time_us": round(timing.time_us, 3),
+            "size_bytes": size,
+            "algorithm_gbps": round(speed, 3),
+            "bus_gbps": round(speed * bus_factor(program), 3),
+        }
+        print_json("simulate-xml", {**shared, **facts})
         return
     typer.echo(
         f"{file}: {timing.time_us:,.1f} us for {format_bytes(size)} on {profile.name}, "
         f"{speed:,.3g} GB/s ({speed * bus_factor(program):,.3g} GB/s on the bus)"
     )
-    typer.echo(
-        f"  {program.protocol}: chunks of {format_bytes(round(timing.chunk_bytes))} in {many(timing.slices, 'slice')}, "
-        f"messages of up to {format_bytes(timing.message_bytes)}"
-    )
-    typer.echo(f"  {'busiest threadblock':<24} busy {timing.threadblock:.0%}")
-    for name, share in sorted(timing.busy.items(), key=lambda item: (-item[1], item[0]))[:MOST_SHOWN]:
-        typer.echo(f"  {name:<24} busy {share:.0%}")
-    if not fitted:
-        typer.echo(f"  {profile.name} has no `transport`: what threadblocks and protocols cost is that of eight A100")
+    for line in lines:
+        typer.echo(f"  {line}")
     if perfetto is not None:
         typer.echo(f"wrote {perfetto}")
+
+
+def _on_gpu(program: CollectiveProgram, profile: Hardware, timing: SimulatedTime) -> tuple[dict[str, Any], list[str]]:
+    """Facts and lines about the time of a program on GPUs."""
+    from treadle.planner.documents.scalars import format_bytes
+
+    fitted = profile.transport is not None
+    facts = {
+        "runtime": "gpu",
+        "chunk_bytes": timing.chunk_bytes,
+        "message_bytes": timing.message_bytes,
+        "slices": timing.slices,
+        "busy": {name: round(share, 4) for name, share in timing.busy.items()},
+        "busiest_threadblock": round(timing.threadblock, 4),
+        "transport_of_this_machine": fitted,
+    }
+    lines = [
+        f"{program.protocol}: chunks of {format_bytes(round(timing.chunk_bytes))} in {many(timing.slices, 'slice')}, "
+        f"messages of up to {format_bytes(timing.message_bytes)}",
+        f"{'busiest threadblock':<24} busy {timing.threadblock:.0%}",
+    ]
+    busiest = sorted(timing.busy.items(), key=lambda item: (-item[1], item[0]))
+    lines += [f"{name:<24} busy {share:.0%}" for name, share in busiest[:MOST_SHOWN]]
+    if all(device.kind == "cpu" for device in profile.devices):
+        lines.append(
+            f"{profile.name} has CPUs and no `transports.cpu`, so this is the time on GPUs; `treadle profile measure "
+            "--backend cpu` measures the costs of the CPU runtime"
+        )
+    if not fitted:
+        lines.append(f"{profile.name} has no `transport`: what threadblocks and protocols cost is that of eight A100")
+    return facts, lines
+
+
+def _on_cpu(program: CollectiveProgram, profile: Hardware, size: int) -> tuple[dict[str, Any], list[str]]:
+    """Facts and lines about the time of a program on the CPU runtime: what each term adds to it."""
+    from treadle.codegen.collective.simulate_cpu import TERMS, terms_us
+
+    terms = terms_us(program, profile, size)
+    facts = {"runtime": "cpu", "terms_us": {term: round(time, 3) for term, time in terms.items()}}
+    listed = sorted(terms.items(), key=lambda item: (-item[1], item[0]))
+    lines = ["on the CPU runtime, with the costs in `transports.cpu`; how much sooner it would end without"]
+    lines += [f"  {TERMS[term]:<34} {time:,.1f} us" for term, time in listed if time > 0]
+    return facts, lines
 
 
 def _write(perfetto: str, timeline: Any, file: str) -> None:

@@ -277,6 +277,8 @@ def _kind_of_port(name: str) -> str:
         if name.startswith("nic ")
         else "rank on the network"
         if name.startswith("network ")
+        else "uplink"
+        if name.startswith("uplink ")
         else "rank on a switch"
     )
     return f"{what}, {direction}"

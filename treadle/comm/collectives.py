@@ -33,9 +33,10 @@ from treadle.comm.framework import WORDS
 from treadle.comm.gpu import GpuExecutor
 from treadle.comm.library import Choice, Library, LoadedAlgorithm, load
 from treadle.planner.documents.nearest import meant
-from treadle.planner.errors import InputError
+from treadle.planner.errors import InputError, MissingBackendError
 from treadle.runtime.collective import native
 from treadle.runtime.collective.messages import Executor, cut_of, executor
+from treadle.runtime.collective.wire.groups import close_wire, stands, wire_of
 
 log = logging.getLogger("treadle.comm")
 
@@ -93,6 +94,14 @@ class _State:
     def _done(self, _: Future[Any]) -> None:
         with self.lock:
             self.pending -= 1
+
+    def unready(self) -> str | None:
+        """Why programs cannot run on the CPUs of this group, the same on all of its ranks."""
+        try:
+            wire_of(self.group)
+        except MissingBackendError as error:
+            return str(error)
+        return None
 
     def executor(self, algorithm: LoadedAlgorithm) -> Executor:
         found = self.executors.get(algorithm.name)
@@ -158,19 +167,11 @@ def shutdown() -> None:
     global _state
     if _state is not None:
         _state.worker.shutdown(wait=True)
-        if _stands(_state.group):
+        if stands(_state.group):
             _state.gpu.close()
+            close_wire(_state.group)
             distributed.destroy_process_group(_state.group)
     _state = None
-
-
-def _stands(group: Any) -> bool:
-    """False once torch.distributed.destroy_process_group has ended all groups."""
-    try:
-        distributed.get_process_group_ranks(group)
-    except KeyError:
-        return False
-    return True
 
 
 def explain(tensor: Tensor, call: str = "all_reduce", op: Any = "sum", root: int = 0, group: Any = None) -> Choice:
@@ -285,7 +286,7 @@ def scatter(tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int =
 
 def group_of(group: Any) -> Any:
     """What a call runs on, planned or not: its own group, else that of `init`, else the world."""
-    if _state is not None and not _stands(_state.group):
+    if _state is not None and not stands(_state.group):
         shutdown()
     if group is None:
         return distributed.group.WORLD if _state is None else _state.outer
@@ -418,6 +419,9 @@ def _agreed(call: str, tensor: Tensor, output: Tensor | None = None, **more: Any
         fell_back(call, choice.reason)
         return None
     if gpu.on_gpu(tensor) and (obstacle := state.run(lambda: state.gpu.prepare(algorithm, tensor))) is not None:
+        fell_back(call, obstacle)
+        return None
+    if not gpu.on_gpu(tensor) and (obstacle := state.run(state.unready)) is not None:
         fell_back(call, obstacle)
         return None
     return algorithm

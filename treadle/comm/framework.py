@@ -14,6 +14,7 @@ from torch import Tensor, distributed
 from torch.distributed import ReduceOp
 
 from treadle.planner.errors import InputError
+from treadle.runtime.collective.messages import require_average
 
 OPS = {ReduceOp.SUM: "sum", ReduceOp.AVG: "avg", ReduceOp.MIN: "min", ReduceOp.MAX: "max"}
 WORDS = {word: op for op, word in OPS.items()}
@@ -84,6 +85,8 @@ def _reduced(run: Callable[[Any], Any], result: Tensor, op: Any, group: Any) -> 
     known = WORDS.get(op) if isinstance(op, str) else op
     if known is None:
         raise InputError(f"found op {op!r}, expected one of {', '.join(WORDS)} or a ReduceOp")
+    if known == ReduceOp.AVG:
+        require_average(result.dtype)
     averages = known == ReduceOp.AVG and "gloo" in distributed.get_backend(group)
     run(ReduceOp.SUM if averages else known)
     if averages:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from statistics import median
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
@@ -31,6 +32,8 @@ class JobInputs(NamedTuple):
     others: Inputs
     limit_s: float | None
     """Time limit of the whole job; the clock of each plan has its share."""
+    unplanned: StepTimes | None = None
+    """The step without plans, as it was measured here; None where costs are modelled."""
 
 
 class JobPlan(NamedTuple):
@@ -62,12 +65,78 @@ class RankStep:
     """Called in this order after the backward pass; together they average the gradients over the ranks."""
 
 
-class MeasuredTraining(NamedTuple):
-    """One training, over all its steps and ranks: highest peak of live tensors, medians of seconds."""
+class StepTimes(NamedTuple):
+    """Seconds of the parts of a step, which run one after the other."""
 
-    peak_bytes: int
     compute_s: float
+    """Forward and backward pass, until the last rank is ready for the exchange."""
     exchange_s: float
+    """The exchange of gradients, with packing them into messages and unpacking them."""
+    optimizer_s: float
+
+    @property
+    def step_s(self) -> float:
+        return sum(self)
+
+
+class StepClock(NamedTuple):
+    """When a rank passed the ends of a step's parts, by the clock that all processes of a machine share."""
+
+    started: float
+    ready: float
+    exchanged: float
+    updated: float
+
+    @property
+    def times(self) -> StepTimes:
+        return StepTimes(self.ready - self.started, self.exchanged - self.ready, self.updated - self.exchanged)
+
+
+class MeasuredRank(NamedTuple):
+    """One rank of a training: the timed steps, and the highest peak of live tensors over the compared ones."""
+
+    steps: tuple[StepClock, ...]
+    cpu_s: float
+    """CPU time of the forward and backward pass, the median over the steps."""
+    peak_bytes: int = 0
+
+    @property
+    def times(self) -> StepTimes:
+        return _medians(self.steps)
+
+
+class MeasuredTraining(NamedTuple):
+    """One training by rank."""
+
+    ranks: tuple[MeasuredRank, ...]
+
+    @property
+    def peak_bytes(self) -> int:
+        return max(rank.peak_bytes for rank in self.ranks)
+
+    @property
+    def step(self) -> StepTimes:
+        """Medians over the steps; a part ends when the last rank has ended it."""
+        steps = zip(*(rank.steps for rank in self.ranks), strict=True)
+        return _medians(StepClock(*map(max, zip(*step, strict=True))) for step in steps)
+
+    def undisturbed_s(self, cores: int) -> float:
+        """Seconds of the forward and backward pass on as many cores with nothing else to do."""
+        return max(*(rank.cpu_s for rank in self.ranks), sum(rank.cpu_s for rank in self.ranks) / cores)
+
+
+def _medians(steps: Iterable[StepClock]) -> StepTimes:
+    return StepTimes(*map(median, zip(*(step.times for step in steps), strict=True)))
+
+
+class Unplanned(NamedTuple):
+    """What a part does to a step besides its plans; costs are measured on it before there are plans."""
+
+    apply: Callable[[RankStep], None]
+    """Pickled and sent to the ranks, as what `training` returns."""
+    compute_ns: int | None = None
+    """Time of the forward and backward pass as it runs then, by the costs of its calls; None where the part leaves
+    both as they are."""
 
 
 class TrainingComparison(NamedTuple):
@@ -78,11 +147,25 @@ class TrainingComparison(NamedTuple):
 
 
 class PredictedRow(NamedTuple):
-    """One quantity with its unit, as the plans predict it and as it was measured."""
+    """One quantity, as the plans predict it and as it was measured."""
 
     label: str
     predicted: float
     measured: float
+    unit: str = "ms"
+
+
+class PartPrediction(NamedTuple):
+    """Predictions of one part's plans."""
+
+    compute_ms: float | None = None
+    """Time of the forward and backward pass, where the part plans it."""
+    exchange_ms: float | None = None
+    """Time of its messages, where the part plans the exchange of gradients."""
+    compute_bytes: int | None = None
+    """Peak of live tensors of the forward and backward pass, where the part plans it."""
+    exchange_bytes: int = 0
+    """The most that its messages take at once, in addition to what lives after the backward pass."""
 
 
 class PartReport(NamedTuple):
@@ -90,18 +173,16 @@ class PartReport(NamedTuple):
 
     cards: tuple[Card, ...] = ()
     failures: tuple[str, ...] = ()
-    """Promises that the training did not keep."""
-    rows: tuple[PredictedRow, ...] = ()
-    step_ms: float = 0.0
-    """The part's share of the predicted time of a step."""
-    note: str = ""
-    """A sentence on the rows."""
+    """Promises that the training did not keep, or without one, that it will not."""
     unchecked: str = ""
     """A clause on what the checker of its plans relies on."""
 
 
 class JobPart(ABC):
     """The part of one pass in a job, made from the job file before anything long begins."""
+
+    exchanges: ClassVar[bool] = False
+    """Whether its plans exchange something between the ranks; then what that costs is measured before they are made."""
 
     def wants(self) -> Mapping[str, WantedDocument]:
         """Documents that the job file names for this part, by role."""
@@ -111,12 +192,21 @@ class JobPart(ABC):
     def plans(self, given: JobInputs) -> Sequence[JobPlan]:
         """The plans, in the order in which they are made."""
 
+    def unplanned(self, trace: Trace) -> Unplanned | None:
+        """The step with all of this part but what its plans decide: everything is kept, nothing is sent."""
+        return None
+
     def training(self, given: JobInputs, out: Path) -> Callable[[RankStep], None] | None:
         """A function that changes a rank's step so that it trains under the plans. It is pickled and sent to the ranks.
 
         Documents and plans are `<role>.json` and `<name>.plan.json` in `out`, artefacts lie in `<name>/`."""
         return None
 
-    def report(self, plans: Mapping[str, Plan], measured: TrainingComparison | None) -> PartReport:
-        """Predictions of the part's plans, by name, compared with a training, if there was one."""
+    def prediction(self, plans: Mapping[str, Plan]) -> PartPrediction:
+        """Predictions of the part's plans, by name."""
+        return PartPrediction()
+
+    def report(self, plans: Mapping[str, Plan], peak: int | None, measured: TrainingComparison | None) -> PartReport:
+        """The part's plans, by name, next to a training, if there was one, else next to the predicted `peak` of live
+        tensors over all parts, in bytes, which is None where no part plans it."""
         return PartReport()

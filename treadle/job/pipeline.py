@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +10,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from treadle.cli.limit import clock_of
-from treadle.cli.output import live_line
+from treadle.cli.output import listed, live_line
 from treadle.cli.progress import ProgressLine
-from treadle.job.part import JobInputs, JobPart
+from treadle.job.part import JobInputs, JobPart, RankStep
 from treadle.job.train import RankResult, TrainingTask, work
 from treadle.passes import room
 from treadle.planner.documents.job import Job
@@ -20,7 +21,8 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, format_time
 from treadle.planner.documents.sources import beside, load_named
 from treadle.planner.documents.store import load, save
-from treadle.planner.errors import CheckFailed
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes import ROOMS
 from treadle.planner.passes.interface import Inputs
 from treadle.planner.search.clock import Clock
@@ -44,6 +46,8 @@ class Planned:
     given: JobInputs
     parts: tuple[PlannedPart, ...]
     folder: Path
+    reused: bool = False
+    """Whether costs were measured in an earlier run."""
 
     @property
     def plans(self) -> dict[str, Plan]:
@@ -60,16 +64,24 @@ class Planned:
         return self.given.hardware.ranks
 
 
-def plan_job(path: Path, out: Path, say: Say, clock: Clock | None = None) -> Planned:
+def plan_job(
+    path: Path, out: Path, say: Say, clock: Clock | None = None, *, measure: bool = False, fresh: bool = False
+) -> Planned:
     """Capture the job's model, plan what each pass has a part in, check, and generate.
 
-    Writes documents and artefacts under `out`. `clock` limits the planning: each part has an equal share of the time
-    that is left when it begins, and a limit that fired is reported. Raises InputError for a malformed job and
-    CheckFailed when a plan fails its independent check.
+    With `measure` the costs of a step on CPUs are those of this machine, from the cache unless `fresh`; otherwise they
+    are modelled from the profile.
+    Writes documents and artefacts under `out`. `clock` limits the planning, not the measuring: each part has an equal
+    share of the time that is left when it begins, and a limit that fired is reported. Raises InputError for a malformed
+    job and CheckFailed when a plan fails its independent check.
     """
     from treadle.capture.costs import with_roofline
     from treadle.capture.graph import capture
     from treadle.capture.load import load_function
+    from treadle.job.costs import with_step_costs
+    from treadle.job.kept import CostCache
+    from treadle.job.runtime_costs import with_runtime_costs
+    from treadle.planner.graph.implementations.convolution import with_reading
     from treadle.probe.resolve import load_hardware
 
     job = load(path, Job)
@@ -84,15 +96,29 @@ def plan_job(path: Path, out: Path, say: Say, clock: Clock | None = None) -> Pla
     kinds = {f"{role}.json": kind for role, kind in roles.items()}
     for name, kind in {**kinds, "report.html": "page", "report.perfetto.json": "timeline"}.items():
         require_replaceable(out / name, kind, [str(path), machine, *places.values()])
+    _say_replaced(out, job, say)
     hardware = load_hardware(machine, job.nodes)
     others: Inputs = {role: load_named(want.kind, places[role]) for role, want in wants.items()}
     say(f"capture {job.model}")
-    trace = with_roofline(replace(capture(load_function(job.model, path.parent), job.model), entry=job.model), hardware)
-    say(f"  {len(trace.ops)} operators, {len(trace.gradient_order)} gradients")
-    given = JobInputs(trace, hardware, others, None if clock is None else clock.limit_s)
-    planned = Planned(job, given, _plans(parts, given, say, clock), out)
+    captured = replace(capture(load_function(job.model, path.parent), job.model), entry=job.model)
+    say(f"  {len(captured.ops)} operators, {len(captured.gradient_order)} gradients")
+    unplanned, cache = None, CostCache(fresh=fresh)
+    if measure and all(device.kind == "cpu" for device in hardware.devices):
+        modelled = with_roofline(with_reading(captured), hardware)
+        began = time.monotonic()
+        if clock is not None:
+            say("  the time limit is for the plans, not for what is measured before them")
+        if any(part.exchanges for part in parts):
+            hardware = with_runtime_costs(hardware, say, cache)
+        trace, unplanned = with_step_costs(modelled, parts, _task(job, path), hardware.ranks, say, cache)
+        clock = clock and clock.paused(time.monotonic() - began)
+    else:
+        trace = with_roofline(captured, hardware)
+    given = JobInputs(trace, hardware, others, None if clock is None else clock.limit_s, unplanned)
+    planned = Planned(job, given, _plans(parts, given, say, clock), out, cache.reused)
     for name in planned.plans:
         require_replaceable(out / f"{name}.plan.json", "plan")
+    _say_stays(planned, say)
     for role, document in planned.inputs.items():
         save(document, out / f"{role}.json")
     for name, plan in planned.plans.items():
@@ -103,6 +129,23 @@ def plan_job(path: Path, out: Path, say: Say, clock: Clock | None = None) -> Pla
     folders = [", ".join(str(out / name) for name in part.plans) for part in planned.parts]
     say(f"generated {' and '.join(folders)}")
     return planned
+
+
+def _say_replaced(out: Path, job: Job, say: Say) -> None:
+    """Report that the folder holds a job of another model, whose files are about to be replaced."""
+    try:
+        older = load(out / "trace.json", Trace).entry
+    except InputError:
+        return
+    if older not in (None, job.model):
+        say(f"{out} holds the job of {older}, which this one replaces")
+
+
+def _say_stays(planned: Planned, say: Say) -> None:
+    """Report plans of an older job in the folder that are none of this one's."""
+    names = {path.name.removesuffix(".plan.json") for path in planned.folder.glob("*.plan.json")}
+    if stays := sorted(names - set(planned.plans)):
+        say(f"{planned.folder} keeps plans of an older job, which do not fit this one: {listed(stays)}")
 
 
 def _plans(parts: Sequence[JobPart], given: JobInputs, say: Say, clock: Clock | None) -> tuple[PlannedPart, ...]:
@@ -167,12 +210,16 @@ def run_job(planned: Planned, path: Path, say: Say) -> list[RankResult]:
 
     say(f"train {planned.job.run.steps} steps on {planned.world} processes, plainly and under the plans")
     changes = (planned_part.part.training(planned.given, planned.folder) for planned_part in planned.parts)
-    task = TrainingTask(
-        model=planned.job.model,
-        folder=str(path.parent),
-        parts=tuple(change for change in changes if change is not None),
-        steps=planned.job.run.steps,
-        learning_rate=planned.job.run.learning_rate,
-        seed=planned.job.run.seed,
-    )
+    task = _task(planned.job, path, tuple(change for change in changes if change is not None))
     return launch(planned.world, work, (task,))
+
+
+def _task(job: Job, path: Path, parts: tuple[Callable[[RankStep], None], ...] = ()) -> TrainingTask:
+    return TrainingTask(
+        model=job.model,
+        folder=str(path.parent),
+        parts=parts,
+        steps=job.run.steps,
+        learning_rate=job.run.learning_rate,
+        seed=job.run.seed,
+    )

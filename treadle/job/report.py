@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 from treadle.check.plan import quality
-from treadle.job.part import MeasuredTraining, PartReport, PredictedRow, TrainingComparison
+from treadle.job.kept import cores
+from treadle.job.part import MeasuredTraining, PartPrediction, PredictedRow, StepTimes, TrainingComparison
 from treadle.job.pipeline import Planned
 from treadle.job.train import RankResult, RankTraining
 from treadle.planner.documents.plan import Plan
-from treadle.planner.documents.scalars import many
+from treadle.planner.documents.scalars import format_bytes, many
+from treadle.planner.documents.trace import Trace
 from treadle.planner.passes import pass_of
 from treadle.report.cards import time_card
 from treadle.report.page import Card, Page, Section, Table
@@ -20,13 +22,25 @@ from treadle.report.sections import certificate_sections, plan_section
 
 # Relative. Sums in another order differ in the last bits of float32; over a few steps they stay far below this.
 TOLERANCE = 1e-4
+TOLERATED = 1 / 3
+"""How far a measured number may be from its prediction, relative to the prediction."""
+FRESH = "costs are those of an earlier run, --fresh-costs measures anew"
+NOTABLE = 0.1
+"""The share of the time for which other work has the cores and from which on the report says so."""
+PEAK = "peak of live tensors"
+COMPUTE, EXCHANGE, OPTIMIZER = "forward and backward", "exchange of gradients", "optimizer"
+STEP = "step with its exchange"
+EXCHANGE_PEAK = "The exchange takes {}: a message next to all gradients; more buckets make messages smaller."
+NOT_MEASURED = "predictions: not compared, nothing ran"
+MODELLED = "predictions: not compared, times are modelled for another machine than this one"
 
 
 @dataclass(frozen=True)
 class JobSummary:
-    """`failures` are promises that the run did not keep; `tables` compare predictions with measurements; `unchecked`
-    names what the checkers rely on."""
+    """`line` says how near the predictions are; `failures` are promises that the run did not keep; `tables` compare
+    predictions with measurements; `unchecked` names what the checkers rely on."""
 
+    line: str
     cards: tuple[Card, ...]
     failures: tuple[str, ...]
     tables: tuple[Table, ...]
@@ -35,6 +49,7 @@ class JobSummary:
 
     def as_json(self) -> dict[str, Any]:
         return {
+            "predictions": self.line,
             "verdicts": {
                 card.label: {"value": card.value, "good": card.good, "note": card.note} for card in self.cards
             },
@@ -48,12 +63,23 @@ def outcome(planned: Planned, results: Sequence[RankResult] | None) -> JobSummar
     """Read the results of all ranks; without any, only what the plans predict."""
     plain, ours = [rank.plain for rank in results or ()], [rank.planned for rank in results or ()]
     measured = TrainingComparison(_measured(plain), _measured(ours)) if results else None
-    reports = [planned_part.part.report(planned_part.plans, measured) for planned_part in planned.parts]
+    predictions = [planned_part.part.prediction(planned_part.plans) for planned_part in planned.parts]
+    in_passes, in_exchange = predicted_peaks(planned.given.trace, predictions)
+    peak = None if in_passes is None else max(in_passes, in_exchange)
+    reports = [planned_part.part.report(planned_part.plans, peak, measured) for planned_part in planned.parts]
     cards = [card for report in reports for card in report.cards]
     failures = [failure for report in reports for failure in report.failures]
+    notes = []
+    if in_passes is not None and in_exchange > in_passes:
+        notes.append(EXCHANGE_PEAK.format(format_bytes(in_exchange)))
+        failures += notes if failures else []
     unchecked = tuple(report.unchecked for report in reports if report.unchecked)
     if results is None or measured is None:
-        return JobSummary(tuple(cards), tuple(failures), (), {}, unchecked)
+        return JobSummary(NOT_MEASURED, tuple(cards), tuple(failures), (), {}, unchecked)
+    unplanned = planned.given.unplanned
+    busy = busy_share(measured.planned, cores())
+    rows = [] if peak is None else [PredictedRow(PEAK, peak / 2**20, measured.planned.peak_bytes / 2**20, "MiB")]
+    rows += times_rows(predictions, unplanned, measured.planned.step)
     difference = max(abs(a - b) for a, b in zip(_losses(plain), _losses(ours), strict=True))
     same = difference <= TOLERANCE * max(map(abs, _losses(plain)))
     drift = max(rank.parameter_difference for rank in results)
@@ -74,9 +100,14 @@ def outcome(planned: Planned, results: Sequence[RankResult] | None) -> JobSummar
     if not close:
         failures.append(f"parameters differ by {drift:.3g} from plain DistributedDataParallel after the last step")
     return JobSummary(
+        verdict(rows, busy, reused=planned.reused) if unplanned else MODELLED,
         tuple(cards),
         tuple(failures),
-        (_losses_table(plain, ours), _predictions(planned.world, reports, measured.planned, plain)),
+        (
+            predictions_table(rows, measured.plain.step.step_s, planned.world, busy, notes),
+            _ranks_table(measured),
+            _losses_table(plain, ours),
+        ),
         {"measured peak": measured.planned.peak_bytes, "plain PyTorch": measured.plain.peak_bytes},
         unchecked,
     )
@@ -97,6 +128,7 @@ def job_page(planned: Planned, summary: JobSummary, timeline: str | None = None)
     ranks = f"{planned.world} ranks, {len(planned.given.trace.ops)} operators"
     return Page(
         title=planned.job.name,
+        lead=summary.line,
         subtitle=f"{planned.job.model} on {hardware.name}: {ranks}.",
         cards=summary.cards,
         sections=tuple(sections),
@@ -106,7 +138,7 @@ def job_page(planned: Planned, summary: JobSummary, timeline: str | None = None)
 
 def _step_time(measured: TrainingComparison) -> Card:
     """The time of a step with its exchange of gradients."""
-    ours, plain = ((run.compute_s + run.exchange_s) * 1e9 for run in (measured.planned, measured.plain))
+    ours, plain = (run.step.step_s * 1e9 for run in (measured.planned, measured.plain))
     return time_card("step time", ours, plain, "plain DistributedDataParallel", "measured")
 
 
@@ -127,11 +159,7 @@ def _losses(runs: Sequence[RankTraining]) -> list[float]:
 
 
 def _measured(runs: Sequence[RankTraining]) -> MeasuredTraining:
-    return MeasuredTraining(
-        max(peak for run in runs for peak in run.peaks),
-        median(seconds for run in runs for seconds in run.compute_seconds),
-        median(seconds for run in runs for seconds in run.exchange_seconds),
-    )
+    return MeasuredTraining(tuple(run.measured for run in runs))
 
 
 def _losses_table(plain: Sequence[RankTraining], ours: Sequence[RankTraining]) -> Table:
@@ -146,23 +174,92 @@ def _losses_table(plain: Sequence[RankTraining], ours: Sequence[RankTraining]) -
     )
 
 
-def _predictions(
-    world: int, reports: Sequence[PartReport], ours: MeasuredTraining, plain: Sequence[RankTraining]
+def predicted_peaks(trace: Trace, predictions: Sequence[PartPrediction]) -> tuple[int | None, int]:
+    """Bytes of live tensors at the peak of the passes, None where no part plans it, and during the exchange, next to
+    all gradients."""
+    passes = [each.compute_bytes for each in predictions if each.compute_bytes is not None]
+    in_exchange = resident_bytes(trace) + sum(each.exchange_bytes for each in predictions)
+    return max(passes, default=None), in_exchange
+
+
+def resident_bytes(trace: Trace) -> int:
+    """What lives after the backward pass: parameters, buffers, inputs, outputs and gradients of parameters."""
+    ids = {tensor.id: tensor for tensor in trace.tensors}
+    held = [tensor for tensor in trace.tensors if tensor.role in ("parameter", "buffer", "input")]
+    held += [ids[each] for each in (*trace.gradient_order, *trace.outputs)]
+    return sum(tensor.bytes or 0 for tensor in held)
+
+
+def times_rows(
+    predictions: Sequence[PartPrediction], unplanned: StepTimes | None, ours: StepTimes
+) -> tuple[PredictedRow, ...]:
+    """The parts of a step and the step itself, predicted by the plans and, where they decide nothing, by what was
+    measured without plans; without that only what plans predict."""
+    compute = [each.compute_ms for each in predictions if each.compute_ms is not None]
+    messages = [each.exchange_ms for each in predictions if each.exchange_ms is not None]
+    before = None if unplanned is None else StepTimes(*(seconds * 1e3 for seconds in unplanned))
+    rows = []
+    if compute or before:
+        rows.append(
+            PredictedRow(COMPUTE, sum(compute) if compute or before is None else before.compute_s, ours[0] * 1e3)
+        )
+    if messages:
+        packing = 0.0 if before is None else before.exchange_s
+        rows.append(PredictedRow(EXCHANGE, sum(messages) + packing, ours.exchange_s * 1e3))
+    if before:
+        rows.append(PredictedRow(OPTIMIZER, before.optimizer_s, ours.optimizer_s * 1e3))
+    rows.append(PredictedRow(STEP, sum(row.predicted for row in rows), ours.step_s * 1e3))
+    return tuple(rows)
+
+
+def busy_share(measured: MeasuredTraining, cores: int) -> float:
+    """The share of the forward and backward pass for which other work had the cores, from 0 to 1."""
+    return max(0.0, 1 - measured.undisturbed_s(cores) / measured.step.compute_s)
+
+
+def verdict(rows: Sequence[PredictedRow], busy: float, *, reused: bool = False) -> str:
+    """One line on all predictions: each that is off by more than `TOLERATED` of itself, or how far off the worst is.
+    `busy` is the share of the time for which other work had the cores; `reused` says that an earlier run measured the
+    costs."""
+    worst = max(rows, key=_off)
+    wrong = [row for row in rows if _off(row) > TOLERATED]
+    if not wrong:
+        return f"predictions: all within {math.ceil(_off(worst) * 100)}% of measured, the farthest is {worst.label}"
+    terms = (f"{row.label} (predicted {row.predicted:,.1f} {row.unit}, measured {row.measured:,.1f})" for row in wrong)
+    others = [f"; other work had the cores for {busy:.0%} of the time"] if busy > NOTABLE else []
+    others += [f"; {FRESH}"] if reused else []
+    return f"predictions: off by more than a third: {', '.join(terms)}{''.join(others)}"
+
+
+def _off(row: PredictedRow) -> float:
+    return abs(row.measured - row.predicted) / row.predicted if row.predicted else math.inf if row.measured else 0.0
+
+
+def predictions_table(
+    rows: Sequence[PredictedRow], plain_s: float, world: int, busy: float, notes: Sequence[str] = ()
 ) -> Table:
-    plain_step = median(
-        sum(pair) for run in plain for pair in zip(run.compute_seconds, run.exchange_seconds, strict=True)
-    )
-    step_ms = sum(report.step_ms for report in reports)
-    rows = [row for report in reports for row in report.rows]
-    rows.append(PredictedRow("planned step with its exchange, ms", step_ms, (ours.compute_s + ours.exchange_s) * 1e3))
-    processes = f"Times are medians over steps and ranks; {world} processes share this machine."
+    """Predicted and measured numbers. `plain_s`: the measured step of plain DistributedDataParallel."""
+    caption = [f"Times are medians over steps of the last rank; {world} processes share this machine."]
+    if busy > NOTABLE:
+        caption.append(f"Other work had the cores for {busy:.0%} of the time.")
     return Table(
         ("quantity", "predicted", "measured", "measured / predicted"),
-        (*map(_cells, rows), ("plain step with its exchange, ms", "", f"{plain_step * 1e3:,.1f}", "")),
-        " ".join((processes, *(report.note for report in reports if report.note))),
+        (*map(_cells, rows), (f"plain {STEP}, ms", "", f"{plain_s * 1e3:,.1f}", "")),
+        " ".join((*caption, *notes)),
+    )
+
+
+def _ranks_table(measured: TrainingComparison) -> Table:
+    return Table(
+        ("rank", f"{PEAK}, MiB", *(f"{label}, ms" for label in (COMPUTE, EXCHANGE, OPTIMIZER))),
+        tuple(
+            (str(number), f"{rank.peak_bytes / 2**20:,.2f}", *(f"{seconds * 1e3:,.1f}" for seconds in rank.times))
+            for number, rank in enumerate(measured.planned.ranks)
+        ),
+        "Measured under the plans, by rank.",
     )
 
 
 def _cells(row: PredictedRow) -> tuple[str, str, str, str]:
     ratio = f"{row.measured / row.predicted:.2f}" if row.predicted else ""
-    return row.label, f"{row.predicted:,.1f}", f"{row.measured:,.1f}", ratio
+    return f"{row.label}, {row.unit}", f"{row.predicted:,.1f}", f"{row.measured:,.1f}", ratio

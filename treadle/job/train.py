@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
 
-from treadle.job.part import RankStep
+from treadle.job.part import MeasuredRank, RankStep, StepClock
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn, optim
 
     from treadle.capture.load import ModelStep
+
+TIMED_SECONDS = 6.0
+WARM_STEPS, LEAST_TIMED, MOST_TIMED = 2, 3, 20
+"""Steps before those that are timed, and bounds of their number."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +34,12 @@ class TrainingTask:
     seed: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class RankTraining:
-    """Per step: loss, measured peak of live tensor bytes over the whole iteration, seconds."""
+    """Losses of the compared steps, their highest peak of live tensor bytes, and times of the steps after them."""
 
-    losses: list[float] = field(default_factory=list)
-    peaks: list[int] = field(default_factory=list)
-    compute_seconds: list[float] = field(default_factory=list)
-    exchange_seconds: list[float] = field(default_factory=list)
+    losses: list[float]
+    measured: MeasuredRank
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class RankResult:
     plain: RankTraining
     planned: RankTraining
     parameter_difference: float
-    """Largest absolute difference between the parameters of both runs after the last step."""
+    """Largest absolute difference between the parameters of both runs after the last compared step."""
     parameter_scale: float
     """Largest absolute parameter, to read the difference against."""
 
@@ -53,62 +57,117 @@ def work(rank: int, world: int, task: TrainingTask) -> RankResult:
     import torch
 
     torch.set_num_threads(1)
-    plain_model, plain = _train(task, _plain(rank, world, task))
-    planned_model, planned = _train(task, _planned(rank, world, task))
-    pairs = list(zip(plain_model.parameters(), planned_model.parameters(), strict=True))
+    plain_parameters, plain = _train(task, _plain(rank, world, task))
+    planned_parameters, planned = _train(task, planned_step(rank, world, task))
+    pairs = list(zip(plain_parameters, planned_parameters, strict=True))
     return RankResult(
         plain=plain,
         planned=planned,
-        parameter_difference=max(float((a.detach() - b.detach()).abs().max()) for a, b in pairs),
-        parameter_scale=max(float(a.detach().abs().max()) for a, _ in pairs),
+        parameter_difference=max(float((a - b).abs().max()) for a, b in pairs),
+        parameter_scale=max(float(a.abs().max()) for a, _ in pairs),
     )
 
 
-def _train(task: TrainingTask, step: RankStep) -> tuple[nn.Module, RankTraining]:
+def timed_steps(task: TrainingTask, step: RankStep) -> MeasuredRank:
+    """Times of steps on one batch, all ranks at once, after some that warm up.
+
+    The forward and backward pass ends when the last rank is ready for the exchange, so that the parts add up to the
+    step. Nothing else is measured meanwhile, which would take time of its own.
+    """
+    from torch import distributed
+
+    optimizer, batch = _optimizer_of(task, step), _batch_of(task, step, 0)
+
+    def take() -> _Timed:
+        distributed.barrier()
+        return _step(step, batch, optimizer)
+
+    warm = [take() for _ in range(WARM_STEPS)]
+    steps = [take() for _ in range(_repeats(warm[-1].clock.times.step_s))]
+    return MeasuredRank(tuple(each.clock for each in steps), median(each.cpu_s for each in steps))
+
+
+def planned_step(rank: int, world: int, task: TrainingTask) -> RankStep:
+    """The step of a rank with every change of the task."""
+    made = _fresh(task, task.seed)
+    step = _rank_step(rank, world, made, made.model)
+    for part in task.parts:
+        part(step)
+    return step
+
+
+def _optimizer_of(task: TrainingTask, step: RankStep) -> optim.Optimizer:
     import torch
 
+    return torch.optim.SGD(step.model.parameters(), lr=task.learning_rate)
+
+
+def _batch_of(task: TrainingTask, step: RankStep, number: int) -> ModelStep:
+    """The batch of a rank in a step: the function's example inputs under a seed of their own, which decides weights
+    too; those are dropped."""
+    return _fresh(task, task.seed + 1 + number * step.world + step.rank)
+
+
+def _train(task: TrainingTask, step: RankStep) -> tuple[list[Tensor], RankTraining]:
+    """Parameters after the compared steps, and what was measured in those and in the timed ones."""
     from treadle.runtime.meter import Meter
 
-    optimizer = torch.optim.SGD(step.model.parameters(), lr=task.learning_rate)
-    result = RankTraining()
+    optimizer, losses, peaks = _optimizer_of(task, step), [], []
     for number in range(task.steps):
-        # The function's example inputs under another seed, which decides the weights too; those are dropped.
-        batch = _fresh(task, task.seed + 1 + number * step.world + step.rank)
+        batch = _batch_of(task, step, number)
         with Meter(step.model, batch.inputs) as iteration:
-            started = time.perf_counter()
-            loss = step.loss_of(batch)
-            loss.backward()
-            computed = time.perf_counter()
-            torch.distributed.barrier()  # an exchange is timed from when the last rank is ready for it
-            ready = time.perf_counter()
-            for exchange in step.exchanges:
-                exchange()
-            exchanged = time.perf_counter()
-            optimizer.step()
-            optimizer.zero_grad()
-        result.losses.append(float(loss.detach()))
-        result.peaks.append(iteration.peak_bytes)
-        result.compute_seconds.append(computed - started)
-        result.exchange_seconds.append(exchanged - ready)
-    return step.model, result
+            taken = _step(step, batch, optimizer)
+        losses.append(taken.loss)
+        peaks.append(iteration.peak_bytes)
+    parameters = [parameter.detach().clone() for parameter in step.model.parameters()]
+    return parameters, RankTraining(losses, timed_steps(task, step)._replace(peak_bytes=max(peaks)))
+
+
+class _Timed(NamedTuple):
+    loss: float
+    clock: StepClock
+    cpu_s: float
+
+
+def _step(step: RankStep, batch: ModelStep, optimizer: optim.Optimizer) -> _Timed:
+    """One step with its exchange and the update of the parameters."""
+    from torch import distributed
+
+    started, cpu = time.monotonic(), time.process_time()
+    loss = step.loss_of(batch)
+    loss.backward()
+    cpu = time.process_time() - cpu
+    distributed.barrier()
+    ready = time.monotonic()
+    for exchange in step.exchanges:
+        exchange()
+    exchanged = time.monotonic()
+    optimizer.step()
+    optimizer.zero_grad()
+    updated = time.monotonic()
+    for tensor in batch.inputs:
+        tensor.grad = None
+    return _Timed(float(loss.detach()), StepClock(started, ready, exchanged, updated), cpu)
+
+
+def _repeats(step_s: float) -> int:
+    """How many steps to time, on all ranks the same number."""
+    import torch
+    from torch import distributed
+
+    longest = torch.tensor(step_s, dtype=torch.float64)
+    distributed.all_reduce(longest, distributed.ReduceOp.MAX)
+    return min(MOST_TIMED, max(LEAST_TIMED, math.ceil(TIMED_SECONDS / float(longest))))
 
 
 def _plain(rank: int, world: int, task: TrainingTask) -> RankStep:
     from torch.nn.parallel import DistributedDataParallel
 
     made = _fresh(task, task.seed)
-    return _step(rank, world, made, DistributedDataParallel(made.model))
+    return _rank_step(rank, world, made, DistributedDataParallel(made.model))
 
 
-def _planned(rank: int, world: int, task: TrainingTask) -> RankStep:
-    made = _fresh(task, task.seed)
-    step = _step(rank, world, made, made.model)
-    for part in task.parts:
-        part(step)
-    return step
-
-
-def _step(rank: int, world: int, made: ModelStep, called: nn.Module) -> RankStep:
+def _rank_step(rank: int, world: int, made: ModelStep, called: nn.Module) -> RankStep:
     from treadle.runtime.training import loss_of
 
     return RankStep(rank, world, made.model, lambda batch: loss_of(batch._replace(loss=made.loss).run(called)))

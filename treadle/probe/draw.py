@@ -7,12 +7,15 @@ from math import hypot
 from typing import Any
 
 from treadle.planner.documents.hardware import Hardware
-from treadle.planner.documents.scalars import MEBIBYTE
+from treadle.planner.documents.scalars import MEBIBYTE, many
 from treadle.planner.errors import InputError
 from treadle.probe.draw_layout import Point, arrange
+from treadle.probe.draw_racks import RACK_STEP, Racks
 from treadle.report.svg import HoverArea, styled, text_of
 
 MOST_NODES = 4
+MOST_IN_RACKS = 16
+"""Devices of the nodes that are drawn where racks have uplinks."""
 MOST_DEVICES = 64
 COLORS = {
     "nvlink": "#4a8f29",
@@ -60,7 +63,10 @@ class _Picture:
         self.highlight = highlight
         self.meaning = meaning
         self.panel = arrange(hardware)
-        self.nodes = min(hardware.nodes, MOST_NODES)
+        uplinks = hardware.network.uplinks if hardware.network else ()
+        most = max(MOST_NODES, MOST_IN_RACKS // max(1, hardware.devices_per_node)) if uplinks else MOST_NODES
+        self.nodes = min(hardware.nodes, most)
+        self.racks = Racks.of(uplinks, hardware.nodes, self.nodes)
         self.pitch = 2 * self.panel.half_width + 0.5
         self.legend: dict[str, tuple[str, float]] = {}
         self.areas: list[HoverArea] = []
@@ -71,7 +77,7 @@ class _Picture:
         right = max(right, left + 11.0)
         self.left = left
         self.top = self.panel.top + 1.0
-        self.foot = self.panel.bottom - 0.5
+        self.foot = self.panel.bottom - 0.5 - (RACK_STEP * self.racks.levels + 0.6 if uplinks else 0)
         bottom = self.foot - 0.45 * rows - 0.3
         figure.set_size_inches((right - left) * _INCHES, (self.top - bottom) * _INCHES)
         self.axes = figure.add_axes((0, 0, 1, 1))
@@ -91,7 +97,7 @@ class _Picture:
         self._text(self.left + 0.2, self.top - 0.4, title, size=10, ha="left", weight="bold")
         if hardware.network is not None:
             self._network()
-        for node in range(self.nodes):
+        for node in self.racks.place:
             self._node(node)
         self._highlights()
         for row, (label, (color, width)) in enumerate(self.legend.items()):
@@ -110,6 +116,12 @@ class _Picture:
             per = "per NIC" if self.hardware.nics else "per device"
             kind = self.hardware.network.kind
             self._explain(f"{kind} between nodes, {per}", kind, self.hardware.network)
+            for uplink in self.hardware.network.uplinks:
+                nodes = many(len(uplink.nodes), "node")
+                self.legend[f"uplink {uplink.name} of {nodes}: {_rate(uplink):.4g} GB/s per direction"] = (
+                    self._color(kind),
+                    self._width(uplink),
+                )
         if self.hardware.pcie:
             self.legend["PCIe tree (squares are PCIe switches, boxes are NICs)"] = (_GREY, 0.8)
         if self.highlight:
@@ -125,7 +137,7 @@ class _Picture:
         self.legend.setdefault(f"{name}: {' + '.join(costs)}", (self._color(kind), self._width(part)))
 
     def _node(self, node: int) -> None:
-        hardware, panel, shift = self.hardware, self.panel, node * self.pitch
+        hardware, panel, shift = self.hardware, self.panel, self.racks.place[node] * self.pitch
         if hardware.nodes > 1:
             middle = (shift, (panel.top + panel.bottom) / 2)
             self._box(middle, (panel.half_width, (panel.top - panel.bottom) / 2), _PANEL, -5)
@@ -193,11 +205,33 @@ class _Picture:
                     (shift, 0), panel.network, fill=False, edgecolor=color, linewidth=width, alpha=self.pale, zorder=-1
                 )
                 self.axes.add_patch(circle)
-                if node > 0:
+                if node > 0 and not self.racks.uplinks:
                     self._line((shift - self.pitch + panel.network, 0), (shift - panel.network, 0), color, width)
-        if panel.ring is None:
+        if self.racks.uplinks:
+            self._uplinks(color)
+        elif panel.ring is None:
             last = (self.nodes - 1) * self.pitch + panel.half_width
             self._line((-panel.half_width, -panel.network), (last, -panel.network), color, 3.0)
+
+    def _uplinks(self, color: str) -> None:
+        """A bar for every rack, from which its uplink leads to the bar of the row of racks, or of all, below it."""
+        racks, base = self.racks, -self.panel.network
+        core = base - RACK_STEP * (racks.levels + 1)
+        ends = (-self.panel.half_width, (self.nodes - 1) * self.pitch + self.panel.half_width)
+        self._line((ends[0], core), (ends[1], core), color, 3.0)
+        for node, place in racks.place.items():
+            y = base - RACK_STEP * racks.level_of(node) if racks.holds(node) else core
+            self._line((place * self.pitch, base), (place * self.pitch, y), color, 1.2)
+        for uplink, places, level, above in racks.drawn():
+            y, parent = base - RACK_STEP * level, core if above is None else base - RACK_STEP * above
+            left, right = places[0] * self.pitch, places[-1] * self.pitch
+            half = self.panel.half_width - 0.1
+            self._line((left - half, y), (right + half, y), color, 3.0)
+            middle = (left + right) / 2
+            self._line((middle, y), (middle, parent), color, 2.5)
+            rate = f"{_rate(uplink):.4g} GB/s"
+            self._text(middle + 0.15, (y + max(parent, y - RACK_STEP)) / 2, f"{uplink.name}: {rate}", ha="left")
+            self._named((middle, (y + parent) / 2), 0.3, f"uplink {uplink.name}, {rate} per direction")
 
     def _edge_of_network(self, at: Point, shift: float) -> Point:
         x, y = at
@@ -235,7 +269,8 @@ class _Picture:
 
     def _rank_at(self, rank: int) -> Point | None:
         node, local = divmod(rank, self.hardware.devices_per_node)
-        return _moved(self.panel.devices[local], node * self.pitch) if 0 <= node < self.nodes else None
+        place = self.racks.place.get(node)
+        return None if place is None else _moved(self.panel.devices[local], place * self.pitch)
 
     def _color(self, kind: str) -> str:
         network = (self.hardware.network.kind,) if self.hardware.network else ()

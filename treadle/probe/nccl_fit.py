@@ -112,6 +112,8 @@ def _machine(runs: tuple[CollectiveTimes, ...], costs: Hardware, source: str) ->
         base = replace(costs, nodes=runs[0].hosts)
     if not base.is_even:
         raise InputError("found unequal nodes, expected equal ones", where=costs.name)
+    if base.network is not None and base.network.uplinks:
+        raise InputError("found uplinks, expected none to fit links", where=costs.name, path="$.network.uplinks")
     for run in runs:
         if (run.ranks, run.hosts) != (base.ranks, base.nodes):
             raise InputError(

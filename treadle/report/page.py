@@ -70,13 +70,15 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """`cards` come first. `timeline` is the file next to the page that has the timelines of its plans, if any."""
+    """`lead` is the first line, if any, and `cards` come next. `timeline` is the file next to the page that has the
+    timelines of its plans, if any."""
 
     title: str
     subtitle: str
     cards: tuple[Card, ...] = ()
     sections: tuple[Section, ...] = ()
     timeline: str | None = None
+    lead: str = ""
 
     @property
     def timeline_url(self) -> str:

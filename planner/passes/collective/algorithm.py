@@ -30,10 +30,13 @@ class LinkCost(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
 
 
 class Port(Record, frozen=True, kw_only=True):
-    """Links that take turns: the out- or in-port of a rank on a switch, or a NIC."""
+    """Links that take turns: the out- or in-port of a rank on a switch, a NIC, or one direction of an uplink."""
 
     name: Name
     links: tuple[tuple[Rank, Rank], ...]
+    beta_ns: Count | None = None
+    """How long one chunk holds the port, from its send on, where that is not as long as it holds its link: an uplink
+    is faster than the links through it, and alpha does not occupy it."""
 
 
 class Transfer(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -37,7 +37,7 @@ Method = Callable[[Request, Effort], Draft]
 SEARCHES = ("trees", "exact", "milp")
 """Methods that take longest, least first."""
 ORDER = ("greedy", "hierarchical")
-"""Methods that are tried first: what they find is often close to the bound."""
+"""Methods that are tried first where no time limit hurries: what they find is often close to the bound."""
 CLOSE, NEAR = 0.005, 0.07
 """A plan this near to the bound, as a part of its time, ends the search: NEAR is for methods that take long."""
 REACH = 2.0
@@ -184,7 +184,8 @@ def candidates(
     skipped: dict[str, str] = {}
     best: int | None = None
     effort.reached = Standing(bound_ns=floor.time_ns)
-    for name, method in sorted(methods.items(), key=lambda item: rank_of(item[0])):
+    hurried = effort.limits.time_s is not None and deliveries <= DELIVERIES
+    for name, method in sorted(methods.items(), key=lambda item: rank_of(item[0], hurried)):
         reason = too_large(name, problem, symmetric)
         if deliveries > DELIVERIES and drafts and name not in ORDER:
             reason = f"{deliveries} deliveries of a chunk, more than the {DELIVERIES} it is tried on"
@@ -228,11 +229,12 @@ def require_right(draft: Draft) -> None:
         raise CheckFailed(f"its plan failed the check, please report it: {findings[0]}", tuple(findings))
 
 
-def rank_of(name: str) -> tuple[int, int]:
-    """Where a method stands among those to be tried; equals keep the order of the table."""
+def rank_of(name: str, hurried: bool) -> tuple[int, int]:
+    """Where a method stands among those to be tried; equals keep the order of the table. Templates take milliseconds:
+    if `hurried` they go first, so that a time limit on a busy machine leaves none of them out."""
     if name in ORDER:
-        return 0, ORDER.index(name)
-    return (2, SEARCHES.index(name)) if name in SEARCHES else (1, 0)
+        return 1, ORDER.index(name)
+    return (2, SEARCHES.index(name)) if name in SEARCHES else (0 if hurried else 1, len(ORDER))
 
 
 def too_large(name: str, problem: Problem, symmetric: bool) -> str:

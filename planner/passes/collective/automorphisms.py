@@ -69,6 +69,8 @@ def structure(hardware: Hardware, gates: Gates | None) -> nx.DiGraph[Any]:
     groups += [(("nic",), devices) for devices in (gates.nics if gates else ())]
     if gates is None and passes_nics(hardware):
         groups += [(("nic", nic.speed_gbps), nic.devices) for nic in hardware.nics]
+        uplinks = hardware.network.uplinks if hardware.network else ()
+        groups += [(("uplink", uplink.beta_us_per_MB), uplink.nodes) for uplink in uplinks]
     rates = nic_rates(hardware)
     for index, (what, members) in enumerate(groups):
         graph.add_node(("group", index), what=what)

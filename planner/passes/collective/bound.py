@@ -26,17 +26,22 @@ bounds of those on the reversed links.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from math import ceil, floor, inf
 
+import numpy as np
+from msgspec.structs import replace as with_fields
+
 from treadle.planner.passes.collective.algorithm import LinkCost, Port
+from treadle.planner.passes.collective.groups import disjoint
 from treadle.planner.passes.collective.problem import Problem
+from treadle.planner.passes.collective.throughput import Flow, flow_of, worst_sets
 from treadle.planner.passes.collective.topology import Edge
 from treadle.planner.passes.collective.translations import Translations, translations
 from treadle.planner.search.bound import Argument, Bound, Facts
-from treadle.planner.solver import max_flow
 
 SCALE = 2**40
 
@@ -105,6 +110,13 @@ class BoundNetwork:
     lat: dict[Edge, int]
     pipelined: bool = False
 
+    @cached_property
+    def flow(self) -> Flow:
+        """The links and what they share."""
+        plain = [port.links for port in self.ports if port.beta_ns is None]
+        uplinks = [(port.links, Fraction(port.beta_ns)) for port in self.ports if port.beta_ns is not None]
+        return flow_of(self.ranks, list(self.links), plain, uplinks)
+
 
 def lower_bound(problem: Problem) -> Bound:
     """The largest of the bounds that hold for the problem's collective; the first of equals."""
@@ -149,7 +161,7 @@ def _network(problem: Problem) -> BoundNetwork:
     return BoundNetwork(
         ranks=problem.ranks,
         links={facing(edge): link for edge, link in problem.links.items()},
-        ports=tuple(Port(name=p.name, links=tuple(facing(e) for e in p.links)) for p in problem.ports),
+        ports=tuple(with_fields(p, links=tuple(facing(e) for e in p.links)) for p in problem.ports),
         run={facing(e): size for e, size in run.items()},
         weight={facing(e): _weight(problem, link, run[e]) for e, link in problem.links.items()},
         lat={facing(e): link.alpha_ns + link.beta_ns for e, link in problem.links.items()},
@@ -201,7 +213,7 @@ def _cuts(problem: Problem, network: BoundNetwork, distance: list[list[float]], 
     groups = {frozenset({rank}) for rank in group.roots}
     for base in sorted({rank - rank % problem.per_node for rank in group.roots}):
         groups.add(frozenset(range(base, base + problem.per_node)))
-    groups.update(problem.topology.islands)
+    groups.update(problem.topology.islands, problem.topology.racks)
     sources = groups | {everyone - group for group in groups}
     if problem.collective in ("allgather", "reducescatter"):
         sources |= _worst_cuts(problem, network, group)
@@ -226,12 +238,12 @@ def _cut(
         demand = len(must)
         before = min((_nearest(distance, c.sources, tails) for c in kinds), default=0)
         behind = min((_farthest(distance, heads, c.targets - source) for c in kinds), default=0)
-    if not demand or _carried(network, crossing, source, best - before - behind) >= demand:
+    if not demand or _carried(network, source, best - before - behind) >= demand:
         return None
     short, enough = max(0, best - before - behind), demand * max(network.lat.values())
     while enough - short > 1:
         middle = (short + enough) // 2
-        if _carried(network, crossing, source, middle) >= demand:
+        if _carried(network, source, middle) >= demand:
             enough = middle
         else:
             short = middle
@@ -240,8 +252,8 @@ def _cut(
     return cut_bound(demand, "chunks", named_cut(source, problem.ranks, inverted), enough, first, last)
 
 
-def _carried(network: BoundNetwork, edges: list[Edge], source: frozenset[int], time: int) -> int:
-    """At most this many chunks cross over `edges` in `time` ns."""
+def _carried(network: BoundNetwork, source: frozenset[int], time: int) -> int:
+    """At most this many chunks leave `source` in `time` ns."""
     if time <= 0:
         return 0
 
@@ -252,9 +264,17 @@ def _carried(network: BoundNetwork, edges: list[Edge], source: frozenset[int], t
         full, left = divmod(time, link.alpha_ns + run * link.beta_ns)
         return full * run + max(0, left - link.alpha_ns) // max(1, link.beta_ns)
 
-    alike = {edge: floor(time / network.weight[edge]) for edge in edges}
-    arcs, nodes = _arcs(network, {edge: count(edge) for edge in edges}, alike, lambda rank: int(rank not in source), 2)
-    return max_flow(nodes, arcs, 0, 1)[0]
+    flow = network.flow
+    links = flow.crossing(source)
+    passing = [flow.links[link] for link in links]
+    limits = np.zeros(len(flow.ports) + 1, dtype=np.int64)
+    for link, edge in zip(links, passing, strict=True):
+        for port in flow.passed(link):
+            limits[port] = max(limits[port], floor(time / network.weight[edge]))
+    soonest = max(0, time - min(network.links[edge].alpha_ns for edge in passing))
+    for port in flow.owners:
+        limits[port] = floor(soonest / flow.busy(port, Fraction(1)))
+    return flow.through(links, np.array([count(edge) for edge in passing], dtype=np.int64), limits)
 
 
 def _nearest(distance: list[list[float]], sources: Iterable[int], goals: Iterable[int]) -> int:
@@ -282,83 +302,32 @@ def named_cut(source: frozenset[int], ranks: int, inverted: bool) -> str:
 
 def capacity(network: BoundNetwork, source: frozenset[int]) -> Fraction:
     """At most this many chunks per ns cross from `source` to the other ranks, rounded up to 1 / SCALE."""
-    rate = {e: ceil(SCALE / network.weight[e]) for e in network.links if e[0] in source and e[1] not in source}
-    arcs, count = _arcs(network, rate, rate, lambda rank: int(rank not in source), 2)
-    return Fraction(max_flow(count, arcs, 0, 1)[0], SCALE)
-
-
-def _arcs(
-    network: BoundNetwork, caps: dict[Edge, int], port_caps: dict[Edge, int], place: Callable[[int], int], first: int
-) -> tuple[list[tuple[int, int, int]], int]:
-    """Flow arcs of the links in `caps` between `place(rank)` nodes: sender -> out-port -> in-port -> receiver.
-
-    A port carries what the best of its links would by `port_caps`. A link takes part in at most one out-port and one
-    in-port; leaving out others can only raise the flow.
-    """
-    out_port: dict[Edge, int] = {}
-    in_port: dict[Edge, int] = {}
-    limits: list[int] = []
-    for port in network.ports:
-        members = [edge for edge in port.links if edge in caps]
-        if len(members) < 2:
-            continue
-        senders, receivers = {edge[0] for edge in members}, {edge[1] for edge in members}
-        receiving = len(receivers) == 1 or (len(senders) > 1 and any(edge in out_port for edge in members))
-        side = in_port if receiving and len(senders) > 1 else out_port
-        for edge in members:
-            side.setdefault(edge, len(limits))
-        limits.append(max(port_caps[edge] for edge in members))
-    # Port p is the pair of nodes (first + 2p, first + 2p + 1), so that all its links share one capacity.
-    arcs = [(first + 2 * p, first + 2 * p + 1, cap) for p, cap in enumerate(limits)]
-    for edge, cap in caps.items():
-        tail, head = place(edge[0]), place(edge[1])
-        out, into = out_port.get(edge), in_port.get(edge)
-        arcs.append((tail if out is None else first + 2 * out + 1, head if into is None else first + 2 * into, cap))
-        if out is not None:
-            arcs.append((tail, first + 2 * out, limits[out]))
-        if into is not None:
-            arcs.append((first + 2 * into + 1, head, limits[into]))
-    return arcs, first + 2 * len(limits)
+    flow = network.flow
+    caps = np.array([ceil(SCALE / network.weight[edge]) for edge in flow.links], dtype=np.int64)
+    limits = np.zeros(len(flow.ports), dtype=np.int64)
+    for port in flow.owners:
+        limits[port] = ceil(SCALE / flow.busy(port, Fraction(1)))
+    return Fraction(flow.rate(caps, limits, source), SCALE)
 
 
 def _worst_cuts(problem: Problem, network: BoundNetwork, group: Translations | None = None) -> set[frozenset[int]]:
-    """Dinkelbach: from a time T, every rank must be able to absorb R * u chunks within T; a cut that cannot gives a
-    larger T. Returns the cuts met, the last of which is the worst of all."""
-    n, u = problem.ranks, problem.chunkup
-    sinks = range(n) if group is None else group.roots
-    rate = {edge: ceil(SCALE / weight) for edge, weight in network.weight.items()}
-    arcs, count = _arcs(network, rate, rate, lambda rank: rank + 1, n + 1)
-    found: set[frozenset[int]] = set()
-    time = Fraction(0)
-    for rank in sinks:
-        source = frozenset(range(n)) - {rank}
-        time = max(time, len(source) * u / capacity(network, source))
-    improved = True
-    while improved:
-        improved = False
-        supply = ceil(SCALE * u / time)
-        feed = [(0, rank + 1, supply) for rank in range(n)]
-        for sink in sinks:
-            flow, cut = max_flow(count, [*arcs, *feed], 0, sink + 1)
-            source = frozenset(node - 1 for node in cut if 1 <= node <= n)
-            if flow >= n * supply or not source or source in found:
-                continue
-            longer = len(source) * u / capacity(network, source)
-            if longer > time:
-                time, improved = longer, True
-                found.add(source)
-                break
-    return found
+    """The cuts that Dinkelbach's method meets; the last is the worst of all."""
+    flow = network.flow
+    cost = [network.weight[edge] for edge in flow.links]
+    sinks = range(problem.ranks) if group is None else group.roots
+    return set(worst_sets(flow, cost, [problem.chunkup] * problem.ranks, sinks)[1])
 
 
 def _messages(problem: Problem, network: BoundNetwork, group: Translations) -> Iterator[Bound]:
     everyone = frozenset(range(problem.ranks))
-    for size, word in ((1, "ranks"), (problem.per_node, "nodes"), (0, "unequal nodes")):
+    topology = problem.topology
+    apart = {"unequal nodes": topology.islands, "racks": disjoint(topology.racks, problem.ranks)}
+    for size, word in ((1, "ranks"), (problem.per_node, "nodes"), *((0, word) for word in apart)):
         if size:
             groups = [frozenset(range(base, base + size)) for base in range(0, problem.ranks, size)]
             alike = Counter(group.representative[base] // size for base in range(0, problem.ranks, size))
         else:
-            groups = list(problem.topology.islands)
+            groups = list(apart[word])
             alike = Counter(range(len(groups)))
         if len(groups) < 2 or (size == 1 and word == "nodes"):
             continue

@@ -2,6 +2,7 @@
 
 It shares no code with the methods that make plans. Intervals are half open: a link, a port or a sum is busy in
 [send, arrive) and free again at arrive; with pipelined latency links and ports are free again alpha before that. A
+port with a beta of its own, an uplink, is busy for that beta times the chunks of the message, from its send on. A
 message carries what its sender holds when it leaves; a sum may be in flight to the sender meanwhile (an exchange), if
 it is added only when the message has arrived.
 """
@@ -107,6 +108,12 @@ def check_against_inputs(decisions: CollectiveDecisions, hardware: Hardware, ske
         f"port {here_ports[key]}: not among those the inputs give" for key in here_ports if key not in there_ports
     ]
     found += [f"port {there_ports[key]}: missing in the plan" for key in there_ports if key not in here_ports]
+    then_own = {frozenset(port.links): port.beta_ns for port in problem.ports}
+    found += [
+        f"port {port.name}: found {port.beta_ns} ns for a chunk, the inputs give {then_own[frozenset(port.links)]}"
+        for port in decisions.ports
+        if then_own.get(frozenset(port.links), port.beta_ns) != port.beta_ns
+    ]
     batching = problem.batching
     for link, batch, size in _batch_sizes(decisions):
         if size > 1 and (link not in batching.links or size > batching.max_run):
@@ -137,10 +144,16 @@ def _shape(d: CollectiveDecisions) -> Iterator[str]:
         if link.alpha_ns + link.beta_ns < 1:
             yield f"links[{index}] ({link.src} -> {link.dst}): a link that costs nothing"
         links.add((link.src, link.dst))
+    costs = {(link.src, link.dst): link.beta_ns for link in d.links}
     for index, port in enumerate(d.ports):
         for edge in port.links:
             if edge not in links:
                 yield f"ports[{index}] ({port.name}): no link {edge[0]} -> {edge[1]}"
+            elif port.beta_ns is not None and costs[edge] < port.beta_ns:
+                yield (
+                    f"ports[{index}] ({port.name}): a chunk holds it for {port.beta_ns} ns, link {edge[0]} -> "
+                    f"{edge[1]} for {costs[edge]} ns only"
+                )
     rooted = d.collective in ROOTED
     if rooted and (d.root is None or d.root >= d.ranks):
         yield f"root: found {d.root}, expected a rank below {d.ranks}"
@@ -217,12 +230,13 @@ class _Table:
 
 @dataclass(frozen=True)
 class _Messages:
-    """Transfers of one link and batch, by (link, batch): when they hold the link, and the first of them."""
+    """Transfers of one link and batch, by (link, batch): when they hold the link, the first of them, how many."""
 
     send: Ints
     until: Ints
     link: Ints
     first: Ints
+    size: Ints
 
     def listed(self, rows: Ints) -> list[Message]:
         columns = (column[rows].tolist() for column in (self.send, self.until, self.link, self.first))
@@ -234,7 +248,7 @@ def _messages(d: CollectiveDecisions, table: _Table) -> tuple[_Messages, list[st
     link, batch = table.link[order], table.batch[order]
     starts = np.flatnonzero(np.append(True, (link[1:] != link[:-1]) | (batch[1:] != batch[:-1]))[: len(order)])
     if not len(starts):
-        return _Messages(starts, starts, starts, starts), []
+        return _Messages(starts, starts, starts, starts, starts), []
     sizes = np.diff(np.append(starts, len(order)))
     costs = sorted((cost.src * d.ranks + cost.dst, cost.alpha_ns, cost.beta_ns) for cost in d.links)
     codes, alphas, betas = np.array(costs, dtype=np.int64).T
@@ -264,7 +278,7 @@ def _messages(d: CollectiveDecisions, table: _Table) -> tuple[_Messages, list[st
         if move.reduce != start.reduce:
             found.append(f"{_spot(index, move)}: reduces, unlike others of its batch {move.batch}")
     arrive = np.maximum.reduceat(table.arrive[order], starts)
-    return _Messages(send, arrive if d.latency == "serial" else arrive - alpha, link[starts], first), found
+    return _Messages(send, arrive if d.latency == "serial" else arrive - alpha, link[starts], first, sizes), found
 
 
 def _overlaps(messages: Iterable[Message]) -> Iterator[tuple[Message, Message]]:
@@ -310,12 +324,17 @@ def _overlaps_on_ports(d: CollectiveDecisions, messages: _Messages) -> Iterator[
     sizes = end - begin
     rows = np.arange(sizes.sum()) + np.repeat(begin - np.cumsum(sizes) + sizes, sizes)
     group = np.repeat(ports, sizes)
-    for number, members in _crowded(group, messages.send[rows], messages.until[rows], messages.link[rows]):
-        for one, other in _overlaps(messages.listed(rows[members])):
+    own = np.array([-1 if port.beta_ns is None else port.beta_ns for port in d.ports], dtype=np.int64)[group]
+    send = messages.send[rows]
+    until = np.where(own < 0, messages.until[rows], send + own * messages.size[rows])
+    for number, members in _crowded(group, send, until, messages.link[rows]):
+        columns = (column[members].tolist() for column in (send, until, messages.link[rows], messages.first[rows]))
+        for one, other in _overlaps(zip(*columns, strict=True)):
             if one[2] != other[2]:
                 here, there = divmod(one[2], d.ranks), divmod(other[2], d.ranks)
+                what = "two peers at once" if d.ports[number].beta_ns is None else "more than its rate"
                 yield (
-                    f"port {d.ports[number].name}: two peers at once, transfers[{one[3]}] on {here[0]} -> {here[1]} "
+                    f"port {d.ports[number].name}: {what}, transfers[{one[3]}] on {here[0]} -> {here[1]} "
                     f"and transfers[{other[3]}] on {there[0]} -> {there[1]}"
                 )
 

@@ -7,7 +7,8 @@ One unit goes from every rank to every other. By source s (one of the first `shi
 
     minimise t
     C1  sum_in x[s,.] - sum_out x[s,.] = 1              at every rank but s
-    C2  sum of cost(l) * (x[s,l] and its rotations) <= t      for every link, and for the links of every port
+    C2  sum of cost(l) * (x[s,l] and its rotations) <= t      for every link, and for the links of every port, which
+                                                              may have a cost of its own
 
 The duals of C2 are prices at which every unit pays least on its path and all together pay for t: whatever the solver's
 accuracy, prices give a bound (see `universal`).
@@ -65,12 +66,12 @@ def dual_prices(flow: Flow, cost: Sequence[Fraction], shift: int) -> tuple[list[
     count = len(kinds) + len(by_port)
     rows, cols, data = [], [], []
     for i, edge in enumerate(flow.links):
-        used = [kinds[stand[i]], *{kind_of_port[p] for p in (flow.out_port[i], flow.in_port[i]) if p >= 0}]
+        held = {kind_of_port[p]: float(flow.busy(p, cost[i])) / unit for p in flow.passed(i)}
         for s in sources:
-            for resource in used:
+            for resource, weight in {kinds[stand[i]]: weigh[i], **held}.items():
                 rows.append(resource)
                 cols.append(s * links + number[edge])
-                data.append(weigh[i])
+                data.append(weight)
     for resource in range(count):
         rows.append(resource)
         cols.append(columns - 1)

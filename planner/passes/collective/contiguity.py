@@ -15,6 +15,7 @@ Routes and orders are fixed. On every batchable link with order e_1..e_n, a run 
     B4  arrival = send + dur                                                    5.18, substituted
     B5  t[p] = 0  ->  send[p+1] >= send[p] + dur[p]                             5.19
     B6  neighbours on a port or in a sum that use different links:  send[next] >= send[e] + dur[e]   5.20
+        (an uplink: its own beta in place of alpha + beta)
     B7  the same for receiving ports                                            5.21
     cut time >= earliest head + alpha * ceil(n / max_run) + n * beta + shortest tail, on every batchable link
 
@@ -128,7 +129,7 @@ def contiguity_model(
     choices: dict[tuple[Edge, Run], Var] = {}
     together: dict[tuple[int, int], Var] = {}
     extra: list[list[tuple[Var, int]]] = [[] for _ in moves]
-    """dur[e] - alpha - beta as terms: beta * (length - 1) of the run that covers e."""
+    """length - 1 of the run that covers e, as terms: dur[e] = alpha + beta * (1 + these)."""
 
     for edge, longer in runs.items():
         order = orders["link", *edge]
@@ -140,7 +141,7 @@ def contiguity_model(
             for position in range(run[0], run[1] + 1):
                 covering[position].append(var)
                 if run[1] > run[0]:
-                    extra[order[position]].append((var, moves[order[0]].beta * (run[1] - run[0])))
+                    extra[order[position]].append((var, run[1] - run[0]))
             for position in range(run[0], run[1]):
                 joining[position].append(var)
         for variables in covering:
@@ -152,12 +153,13 @@ def contiguity_model(
                 model.add_linear([*((var, 1) for var in variables), (joint, -1)], 0, 0)
                 together[order[position], order[position + 1]] = joint
 
-    def follows(one: int, other: int, unless: Var | None = None) -> None:
-        terms = [(send[other], 1), (send[one], -1), *((var, -coef) for var, coef in extra[one])]
-        model.add_linear(terms, moves[one].lat, enforced_by=None if unless is None else ~unless)
+    def follows(one: int, other: int, unless: Var | None = None, own: int | None = None) -> None:
+        beta, least = (moves[one].beta, moves[one].lat) if own is None else (own, own)
+        terms = [(send[other], 1), (send[one], -1), *((var, -beta * coef) for var, coef in extra[one])]
+        model.add_linear(terms, least, enforced_by=None if unless is None else ~unless)
 
     for index, move in enumerate(moves):
-        terms = [(time, 1), (send[index], -1), *((var, -coef) for var, coef in extra[index])]
+        terms = [(time, 1), (send[index], -1), *((var, -move.beta * coef) for var, coef in extra[index])]
         model.add_linear(terms, move.lat)
         for earlier in move.after:
             follows(earlier, index)
@@ -166,7 +168,7 @@ def contiguity_model(
             same_link = (moves[one].src, moves[one].dst) == (moves[other].src, moves[other].dst)
             if resource[0] != "link":
                 if not same_link:
-                    follows(one, other)
+                    follows(one, other, own=dict(moves[one].own).get(resource))
                 continue
             both = together.get((one, other))
             follows(one, other, both)

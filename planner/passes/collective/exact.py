@@ -183,8 +183,10 @@ def exact_model(problem: Problem, known_ns: int | None = None) -> ExactModel:
         shared["port", number, 0] = [key for key in keys if key[2:] in members]
     first: dict[tuple[Key, Key], Var] = {}
     for resource, sharers in sorted(shared.items()):
+        own = problem.ports[resource[1]].beta_ns if resource[0] == "port" else None
+        hold = lat if resource[0] == "sum" else busy if own is None else dict.fromkeys(busy, own)
         if resource[0] != "sum":
-            total = [(moves[key][0], -busy[key[2], key[3]]) for key in sharers]
+            total = [(moves[key][0], -hold[key[2], key[3]]) for key in sharers]
             model.add_linear([(time, 1), *total], 0)  # X9
         for one_key, other_key in combinations(sharers, 2):
             exclusive = one_key[0] == "a" == other_key[0] and one_key[1::2] == other_key[1::2]
@@ -193,7 +195,6 @@ def exact_model(problem: Problem, known_ns: int | None = None) -> ExactModel:
             for m, n in ((one_key, other_key), (other_key, one_key)):
                 if (m, n) not in first:
                     first[m, n] = model.bool_var()
-                hold = lat if resource[0] == "sum" else busy
                 model.add_linear([(moves[n][1], 1), (moves[m][1], -1)], hold[m[2], m[3]], enforced_by=first[m, n])  # X8
             turns = [(first[one_key, other_key], 1), (first[other_key, one_key], 1)]
             model.add_linear([*turns, (moves[one_key][0], -1), (moves[other_key][0], -1)], -1)

@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from treadle.planner.passes.collective.algorithm import LinkCost
+from treadle.planner.passes.collective.algorithm import LinkCost, Port
 from treadle.planner.passes.collective.problem import Problem
 from treadle.planner.passes.collective.topology import Edge
 
@@ -40,6 +41,13 @@ class Fabric:
     sending: tuple[bool, ...]
     """By port: whether it is shared at its senders' side."""
     back: tuple[int, ...] | None = None
+    own: tuple[int | None, ...] = ()
+    """By port: how many ns a chunk holds it, None where as long as its link."""
+
+    def held(self, port: int, busy: int) -> int:
+        """ns for which a chunk holds a port, over a link that it holds for `busy`."""
+        own = self.own[port]
+        return busy if own is None else own
 
 
 def fabric_of(problem: Problem, rotate: bool = True) -> Fabric:
@@ -50,25 +58,28 @@ def fabric_of(problem: Problem, rotate: bool = True) -> Fabric:
         return (edge[1], edge[0]) if turn else edge
 
     links = {facing(edge): link for edge, link in problem.links.items()}
-    ports = [[facing(edge) for edge in port.links] for port in problem.ports]
+    ports = [replace(port, links=tuple(facing(edge) for edge in port.links)) for port in problem.ports]
     if problem.half == "both":
         links = {edge: link for edge, link in links.items() if (edge[1], edge[0]) in links}
-        ports = [[edge for edge in port if edge in links] for port in ports]
+        ports = [replace(port, links=tuple(edge for edge in port.links if edge in links)) for port in ports]
     shift = rotation(problem.ranks, links, ports) if rotate else problem.ranks
     return _numbered(problem.ranks, shift, links, ports, both=problem.half == "both")
 
 
-def rotation(ranks: int, links: Mapping[Edge, LinkCost], ports: Sequence[Sequence[Edge]]) -> int:
+def rotation(ranks: int, links: Mapping[Edge, LinkCost], ports: Sequence[Port]) -> int:
     """The least rotation that is a symmetry; `ranks`, the identity, if there is no other."""
     cost = np.full((ranks, ranks, 2), -1, dtype=np.int64)
     for (src, dst), link in links.items():
         cost[src, dst] = link.alpha_ns, link.beta_ns
-    codes = {frozenset(u * ranks + v for u, v in port) for port in ports}
+    codes = {(frozenset(u * ranks + v for u, v in port.links), port.beta_ns) for port in ports}
     for shift in (s for s in range(1, ranks) if ranks % s == 0):
         if not np.array_equal(np.roll(cost, (shift, shift), axis=(0, 1)), cost):
             continue
-        turned = {frozenset((u + shift) % ranks * ranks + (v + shift) % ranks for u, v in port) for port in ports}
-        alone = all(len({_standing(edge, shift, ranks) for edge in port}) == len(port) for port in ports)
+        turned = {
+            (frozenset((u + shift) % ranks * ranks + (v + shift) % ranks for u, v in port.links), port.beta_ns)
+            for port in ports
+        }
+        alone = all(len({_standing(edge, shift, ranks) for edge in port.links}) == len(port.links) for port in ports)
         if turned == codes and alone:
             return shift
     return ranks
@@ -80,7 +91,7 @@ def _standing(edge: Edge, shift: int, ranks: int) -> Edge:
     return edge[0] - base, (edge[1] - base) % ranks
 
 
-def _numbered(ranks: int, shift: int, links: dict[Edge, LinkCost], ports: list[list[Edge]], *, both: bool) -> Fabric:
+def _numbered(ranks: int, shift: int, links: dict[Edge, LinkCost], ports: list[Port], *, both: bool) -> Fabric:
     standing = {edge: _standing(edge, shift, ranks) for edge in links}
     number = {edge: i for i, edge in enumerate(sorted(set(standing.values())))}
     orbit = np.full((ranks, ranks), -1, dtype=np.int64)
@@ -88,12 +99,14 @@ def _numbered(ranks: int, shift: int, links: dict[Edge, LinkCost], ports: list[l
         orbit[edge] = number[one]
     seen: dict[frozenset[int], int] = {}
     sides: list[bool] = []
+    own: list[int | None] = []
     holders: dict[int, set[int]] = defaultdict(set)
     for port in ports:
-        members = frozenset(number[standing[edge]] for edge in port)
+        members = frozenset(number[standing[edge]] for edge in port.links)
         group = seen.setdefault(members, len(seen))
         if group == len(sides):
-            sides.append(len({edge[0] for edge in port}) <= len({edge[1] for edge in port}))
+            sides.append(len({edge[0] for edge in port.links}) <= len({edge[1] for edge in port.links}))
+            own.append(port.beta_ns)
         for member in members:
             holders[member].add(group)
     costs = [links[edge] for edge in number]
@@ -106,4 +119,5 @@ def _numbered(ranks: int, shift: int, links: dict[Edge, LinkCost], ports: list[l
         ports=tuple(tuple(sorted(holders[i])) for i in range(len(number))),
         sending=tuple(sides),
         back=tuple(int(orbit[dst, src]) for src, dst in number) if both else None,
+        own=tuple(own),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from math import lcm
 
 import numpy as np
@@ -20,6 +21,7 @@ from treadle.planner.documents.sketch import Sketch
 from treadle.planner.passes.collective.algorithm import LinkCost
 from treadle.planner.passes.collective.collectives import INVERTED, ROUTED_AS, pieces
 from treadle.planner.passes.collective.fabric import rotation
+from treadle.planner.passes.collective.throughput import Flow, flow_of
 from treadle.planner.passes.collective.topology import Edge, build_topology
 
 LARGE = 2**40
@@ -48,6 +50,9 @@ class Fluid:
     shift: int
     islands: tuple[frozenset[int], ...] = ()
     """Unequal nodes, see `LogicalTopology`."""
+    uplinks: tuple[tuple[tuple[Edge, ...], Fraction], ...] = ()
+    """Links that share an uplink, and its ns for each byte."""
+    racks: tuple[frozenset[int], ...] = ()
 
     def turned(self) -> Fluid:
         return Fluid(
@@ -57,7 +62,14 @@ class Fluid:
             tuple(tuple((dst, src) for src, dst in port) for port in self.ports),
             self.shift,
             self.islands,
+            tuple((tuple((dst, src) for src, dst in port), byte) for port, byte in self.uplinks),
+            self.racks,
         )
+
+    @cached_property
+    def flow(self) -> Flow:
+        """The links, sorted, and what they share."""
+        return flow_of(self.ranks, sorted(self.wires), self.ports, self.uplinks)
 
 
 @dataclass(frozen=True)
@@ -79,10 +91,14 @@ def fluid_of(collective: Collective, hardware: Hardware, sketch: Sketch) -> Flui
         other = long.plan.links[edge]
         wires[edge] = _wire(link, other)
     fixed = {edge for edge, link in short.plan.links.items() if link.kind == long.plan.links[edge].kind}
-    ports = [tuple(edge for edge in port.links if edge in fixed) for port in long.plan.ports]
-    shift = lcm(*(rotation(it.ranks, it.plan.links, [port.links for port in it.plan.ports]) for it in (short, long)))
-    kept = tuple(port for port in ports if len(port) > 1)
-    fluid = Fluid(short.ranks, short.per_node, wires, kept, shift, long.islands)
+    ports, uplinks = [], []
+    for port in long.plan.ports:
+        if port.beta_ns is not None:
+            uplinks.append((port.links, Fraction(port.beta_ns - 1, LARGE)))
+        elif len(kept := tuple(edge for edge in port.links if edge in fixed)) > 1:
+            ports.append(kept)
+    shift = lcm(*(rotation(it.ranks, it.plan.links, it.plan.ports) for it in (short, long)))
+    fluid = Fluid(short.ranks, short.per_node, wires, tuple(ports), shift, long.islands, tuple(uplinks), long.racks)
     return fluid.turned() if collective in ("reducescatter", "reduce") else fluid
 
 

@@ -41,8 +41,8 @@ def forward(
     def charge(edges: Sequence[Edge], sign: int) -> None:
         for edge in edges:
             line = line_of[edge]
-            for resource in line.resources:
-                load[resource] += sign * line.busy
+            for resource, hold in zip(line.resources, line.holds, strict=True):
+                load[resource] += sign * hold
 
     for _ in range(1 + ROUNDS):
         for number, chunk in chunks:

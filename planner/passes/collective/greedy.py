@@ -15,6 +15,7 @@ from treadle.planner.documents.collective import max_chunkup
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.forwarding import forward
+from treadle.planner.passes.collective.groups import level_sizes
 from treadle.planner.passes.collective.insertion import timetable
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.matching import Hop, Rules, match
@@ -156,10 +157,10 @@ def _rules(problem: Problem) -> list[Rules]:
     if problem.collective not in MATCHED:
         return [Rules(pipelined=pipelined)]
     lats = sorted({link.alpha_ns + link.beta_ns for link in problem.links.values()})
-    several = 1 < problem.per_node < problem.ranks
+    several = [size for size in level_sizes(problem.topology) if 1 < size < problem.ranks]
     return [
         Rules(once=once, slowest=slowest, pipelined=pipelined)
-        for once in ((problem.per_node, None) if several else (None,))
+        for once in (*several, None)
         for slowest in (None, *lats[-2:-4:-1])
     ]
 

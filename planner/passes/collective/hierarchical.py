@@ -27,6 +27,7 @@ from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.collectives import Chunk
 from treadle.planner.passes.collective.forwarding import forward
 from treadle.planner.passes.collective.greedy import LEAST_CHUNK
+from treadle.planner.passes.collective.groups import level_sizes
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.matching import Hop, Rules, match
 from treadle.planner.passes.collective.messages import (
@@ -77,17 +78,18 @@ def synthesize(request: Request, effort: Effort) -> Draft:
         if pieces > 1 and pieces > max_chunkup(request.collective, ranks):
             break
         problem = request.problem(pieces)
-        group = node_translations(problem)
         if pieces > 1 and (problem.chunk_bytes < LEAST_CHUNK or 3 * spent > WORK):
             break
         before = best
-        for words, messages in _variants(problem, group):
-            spent += len(messages)
-            end = in_order(moves_of_messages(problem, messages, group)).makespan
-            if best is None or end < best.time_ns:
-                best = _Try(problem, group, words, messages, end)
-            if effort.exhausted():
-                break
+        for size in _sizes(problem):
+            group = node_translations(problem, size)
+            for words, messages in _variants(problem, group, size):
+                spent += len(messages)
+                end = in_order(moves_of_messages(problem, messages, group)).makespan
+                if best is None or end < best.time_ns:
+                    best = _Try(problem, group, words, messages, end)
+                if effort.exhausted():
+                    break
         worse = worse + 1 if best is before else 0
         if worse == PATIENCE or effort.exhausted():
             break
@@ -101,13 +103,19 @@ def synthesize(request: Request, effort: Effort) -> Draft:
     )
 
 
-def _variants(problem: Problem, group: Translations) -> Iterator[tuple[str, list[Message]]]:
-    nodes = problem.ranks // problem.per_node
+def _sizes(problem: Problem) -> tuple[int, ...]:
+    """Ranks of what a pattern takes as a node: a rack, and a node of several ranks."""
+    first, *others = level_sizes(problem.topology)
+    return first, *(size for size in others if size > 1)
+
+
+def _variants(problem: Problem, group: Translations, size: int) -> Iterator[tuple[str, list[Message]]]:
+    nodes = problem.ranks // size
     if problem.half != "forward" or problem.collective in ("allgather", "broadcast"):
         rooted = problem.collective in ("broadcast", "reduce")
-        found = _copied(problem, group, nodes)
+        found = _copied(problem, group, size)
         for words, parent in (_ROOTED_ROUTES if rooted else _ROUTES).items() if nodes > 1 else [("one node", _direct)]:
-            for run in _runs(problem) if parent is _direct and not rooted else [1]:
+            for run in _runs(problem, size) if parent is _direct and not rooted else [1]:
                 back = [] if problem.half == "forward" else found(parent, run, True)
                 there = [] if problem.half == "inverted" else found(parent, run, False)
                 turned = [Message(one.chunks, one.dst, one.src, True) for one in reversed(back)]
@@ -115,7 +123,7 @@ def _variants(problem: Problem, group: Translations) -> Iterator[tuple[str, list
                 yield words + (f", {run} chunks a message" if run > 1 else ""), halves
     elif all(len(chunk.targets) == 1 and not chunk.also for chunk in problem.chunks):
         for gate in ("source", "target", "straight"):
-            messages = [Message((hop.chunk,), hop.src, hop.dst) for hop in _single_target(problem, group, gate)]
+            messages = [Message((hop.chunk,), hop.src, hop.dst) for hop in _single_target(problem, group, size, gate)]
             yield f"across by {gate}", _by_time(problem, group, messages, "forward")
     else:
         raise InputError(f"found a {problem.collective} with several sources or some targets; use greedy", where=WHERE)
@@ -133,10 +141,10 @@ def _by_time(problem: Problem, group: Translations, messages: list[Message], dir
     return [messages[index] for index in sorted(range(len(messages)), key=lambda i: (found.send[i], i))]
 
 
-def _runs(problem: Problem) -> list[int]:
+def _runs(problem: Problem, size: int) -> list[int]:
     """How many chunks of a node may cross in one message."""
     most = problem.batching.max_run if problem.batching.links else 1
-    return [run for run in (1, 2, 4) if run <= min(most, problem.per_node * problem.chunkup)]
+    return [run for run in (1, 2, 4) if run <= min(most, size * problem.chunkup)]
 
 
 # Routes over nodes: by offset from the home node, the offset of the node before.
@@ -159,16 +167,16 @@ _ROUTES: dict[str, Route] = {"direct": _direct, "ring": _ring}
 _ROOTED_ROUTES: dict[str, Route] = {"direct": _direct, "chain": _ring, "binary tree": _binary}
 
 
-def _copied(problem: Problem, group: Translations, nodes: int) -> Callable[[Route, int, bool], list[Message]]:
+def _copied(problem: Problem, group: Translations, size: int) -> Callable[[Route, int, bool], list[Message]]:
     """A function that gives the messages of chunks that go to every rank along a route, some of them in one message
     across; given True, no rank sends a chunk to two peers at a time."""
-    size = problem.per_node
+    nodes = problem.ranks // size
     homes = [number for number, chunk in enumerate(problem.chunks) if chunk.owner in group.roots]
     owners = [problem.chunks[number].owner % size for number in homes]
     rooted = problem.collective in ("broadcast", "reduce")
     spread = [number % size for number in range(len(homes))] if rooted else owners
-    gates = _gates(problem, spread) if nodes > 1 else []
-    inside = _inside(problem)
+    gates = _gates(problem, size, spread) if nodes > 1 else []
+    inside = _inside(problem, size)
     paths = _paths(inside, size, {(owner, gate[0]) for owner, gate in zip(owners, gates, strict=False)})
 
     def trees(roots: Sequence[int], turns: bool) -> list[list[tuple[int, Edge]]]:
@@ -224,12 +232,12 @@ def _copied(problem: Problem, group: Translations, nodes: int) -> Callable[[Rout
     return hops
 
 
-def _single_target(problem: Problem, group: Translations, by: str) -> list[Hop]:
+def _single_target(problem: Problem, group: Translations, size: int, by: str) -> list[Hop]:
     """Hops of chunks with one target: to the gate of the first or of the last device, across, and on; or straight
     across where there is a link."""
-    size, nodes = problem.per_node, problem.ranks // problem.per_node
-    gates = _gates(problem, range(size)) if nodes > 1 else []
-    inside = _inside(problem)
+    nodes = problem.ranks // size
+    gates = _gates(problem, size, range(size)) if nodes > 1 else []
+    inside = _inside(problem, size)
     pairs: set[Edge] = set()
     legs: list[tuple[int, int, int, Edge | None]] = []
     """(chunk, source, target, gate)"""
@@ -277,21 +285,24 @@ def _after(path: Sequence[Edge], tree: Sequence[tuple[int, Edge]]) -> list[tuple
     return [*((first, edge) for edge in path), *((place, edge) for place, edge in tree if edge[1] not in passed)]
 
 
-def _gates(problem: Problem, devices: Sequence[int]) -> list[Edge]:
+def _gates(problem: Problem, size: int, devices: Sequence[int]) -> list[Edge]:
     """By chunk: the device it leaves its node from and the one it enters other nodes at, for chunks held by `devices`.
 
     Chunks whose own device has a link to its like come first; each takes the pair whose links and ports carry least,
     then the nearest. Raises InputError where no link leads out of a node.
     """
-    size, network = problem.per_node, problem.topology.routing
+    network = problem.topology.routing
     across = sorted((src, dst - size) for src, dst in network.links if src < size <= dst < 2 * size)
     if not across:
         raise InputError("found no link between nodes, expected some; use greedy", where=WHERE)
-    holders = {edge: [("link", *edge)] for edge in across}
+    holders: dict[Edge, list[tuple[tuple[str, int, int], int]]] = {
+        (a, b): [(("link", a, b), network.links[a, b + size].beta_ns)] for a, b in across
+    }
     for number, port in enumerate(network.ports):
         for src, dst in port.links:
             if (src, dst - size) in holders and src < size <= dst < 2 * size:
-                holders[src, dst - size].append(("port", number, 0))
+                beta_ns = network.links[src, dst].beta_ns if port.beta_ns is None else port.beta_ns
+                holders[src, dst - size].append((("port", number, 0), beta_ns))
     inside = {edge for edge in network.links if max(edge) < size}
     load: dict[tuple[str, int, int], int] = {}
     entered = [0] * size
@@ -301,7 +312,8 @@ def _gates(problem: Problem, devices: Sequence[int]) -> list[Edge]:
         link = network.links[edge[0], edge[1] + size]
         a, b = edge
         near = 0 if a == device else 1 if (device, a) in inside else 2
-        return max(load.get(use, 0) for use in holders[edge]) + link.beta_ns, near, entered[b], int(b != device), a, b
+        busy = max(load.get(use, 0) for use, _ in holders[edge])
+        return busy + link.beta_ns, near, entered[b], int(b != device), a, b
 
     own = {a for a, _ in across}
     for chunk in sorted(range(len(devices)), key=lambda i: (devices[i] not in own, i)):
@@ -309,14 +321,14 @@ def _gates(problem: Problem, devices: Sequence[int]) -> list[Edge]:
         edge = min(across, key=lambda pair: price(device, pair))
         found[chunk] = edge
         entered[edge[1]] += 1
-        for use in holders[edge]:
-            load[use] = load.get(use, 0) + network.links[edge[0], edge[1] + size].beta_ns
+        for use, beta_ns in holders[edge]:
+            load[use] = load.get(use, 0) + beta_ns
     return [found[chunk] for chunk in range(len(devices))]
 
 
-def _inside(problem: Problem) -> LinkNetwork:
+def _inside(problem: Problem, size: int) -> LinkNetwork:
     """Links and ports of one node."""
-    size, network = problem.per_node, problem.topology.routing
+    network = problem.topology.routing
     links = {edge: link for edge, link in network.links.items() if max(edge) < size}
     ports = []
     for port in network.ports:

@@ -107,8 +107,8 @@ class _Reservations:
                 if path is None:
                     return None
                 for (src, dst), line, start in path:
-                    for resource in line.resources:
-                        _reserve(reserved[resource], start, start + line.busy)
+                    for resource, hold in zip(line.resources, line.holds, strict=True):
+                        _reserve(reserved[resource], start, start + hold)
                     held[dst] = start + line.lat
                     hops.append((start, len(hops), Hop(number, src, dst)))
                 missing -= held.keys()
@@ -156,10 +156,10 @@ def _gap(reserved: dict[int, list[tuple[int, int]]], line: Line, time: int) -> i
     again = True
     while again:
         again = False
-        for resource in line.resources:
+        for resource, hold in zip(line.resources, line.holds, strict=True):
             taken = reserved[resource]
             at = max(bisect(taken, (time, _FAR)) - 1, 0)
-            while at < len(taken) and taken[at][0] < time + line.busy:
+            while at < len(taken) and taken[at][0] < time + hold:
                 if taken[at][1] > time:
                     time, again = taken[at][1], True
                 at += 1

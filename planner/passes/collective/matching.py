@@ -43,12 +43,17 @@ class Rules:
 
 @dataclass(frozen=True)
 class Line:
-    """A link that leaves a representative: what it occupies, and for how long."""
+    """A link that leaves a representative: what it occupies, and for how long; itself, for `busy`, comes first."""
 
     edge: Edge
     resources: tuple[int, ...]
-    busy: int
+    holds: tuple[int, ...]
+    """By resource: for how long."""
     lat: int
+
+    @property
+    def busy(self) -> int:
+        return self.holds[0]
 
 
 def match(
@@ -125,10 +130,11 @@ def match(
                 blocks[dst // size, chunk] = True
             if busy_until is not None:
                 busy_until[src, chunk] = now + line.lat
-            for resource in line.resources:
-                free[resource] = now + line.busy
+            for resource, hold in zip(line.resources, line.holds, strict=True):
+                free[resource] = now + hold
             heapq.heappush(arrivals, (now + line.lat, chunk, dst, group.representative[dst]))
-            heapq.heappush(releases, (now + line.busy, index))
+            for hold in {*line.holds}:
+                heapq.heappush(releases, (now + hold, index))
             if busy_until is not None and line.busy < line.lat:
                 heapq.heappush(releases, (now + line.lat, index))
         if not left:
@@ -154,11 +160,14 @@ def lines_of(network: LinkNetwork, group: Translations, pipelined: bool) -> list
     """The links that leave representatives, with the orbits of links and ports they occupy as numbers."""
     home = group.representative
     ports: dict[Edge, list[Resource]] = defaultdict(list)
+    own: dict[Resource, int] = {}
     orbits: dict[tuple[Edge, ...], int] = {}
     for port in network.ports:
         members = tuple(sorted({(home[src], group.moved(dst, src, back=True)) for src, dst in port.links}))
         if members not in orbits:
             orbits[members] = len(orbits)
+            if port.beta_ns is not None:
+                own["port", orbits[members], 0] = port.beta_ns
             for edge in members:
                 ports[edge].append(("port", orbits[members], 0))
     number: dict[Resource, int] = {}
@@ -169,5 +178,6 @@ def lines_of(network: LinkNetwork, group: Translations, pipelined: bool) -> list
         uses: list[Resource] = [("link", src, dst), *ports[src, dst]]
         resources = tuple(number.setdefault(use, len(number)) for use in uses)
         lat = link.alpha_ns + link.beta_ns
-        lines.append(Line((src, dst), resources, link.beta_ns if pipelined else lat, lat))
+        busy = link.beta_ns if pipelined else lat
+        lines.append(Line((src, dst), resources, tuple(own.get(use, busy) for use in uses), lat))
     return lines

@@ -73,9 +73,12 @@ def moves_of_messages(
     group = group or Translations(problem.ranks)
     home = group.representative
     ports: dict[Edge, list[Resource]] = defaultdict(list)
-    for number, orbit in enumerate(_port_orbits(problem, group)):
+    own: dict[Edge, list[tuple[Resource, int]]] = defaultdict(list)
+    for number, (orbit, beta_ns) in enumerate(_port_orbits(problem, group)):
         for edge in orbit:
             ports[edge].append(("port", number, 0))
+            if beta_ns is not None:
+                own[edge].append((("port", number, 0), beta_ns))
     pipelined = problem.latency == "pipelined"
     brought: dict[tuple[int, int], list[int]] = {}
 
@@ -93,26 +96,29 @@ def moves_of_messages(
         edge = home[src], group.moved(dst, src, back=True)
         uses = (("link", *edge), *ports[edge], *sums)
         beta = link.beta_ns * len(chunks)
-        move = Move(chunks[0], src, dst, link.alpha_ns, beta, reduce, tuple(after), uses, pipelined=pipelined)
+        held = tuple((port, ns * len(chunks)) for port, ns in own[edge]) if own else ()
+        move = Move(chunks[0], src, dst, link.alpha_ns, beta, reduce, tuple(after), uses, None, None, pipelined, held)
         if twin:
             first = moves.pop()
-            move = replace(first, after=tuple(sorted({*first.after, *after})), uses=(*first.uses, *uses))
+            waits, shared = tuple(sorted({*first.after, *after})), (*first.own, *held)
+            move = replace(first, after=waits, uses=(*first.uses, *uses), own=shared)
         moves.append(move)
         for spot in there:
             brought.setdefault(spot, []).append(index)
     return tuple(moves)
 
 
-def _port_orbits(problem: Problem, group: Translations) -> list[list[Edge]]:
-    """The links of every port, each by the member of its orbit that leaves a representative, without repetition."""
+def _port_orbits(problem: Problem, group: Translations) -> list[tuple[Sequence[Edge], int | None]]:
+    """The links of every port, each by the member of its orbit that leaves a representative, without repetition, and
+    the port's own beta."""
     home = group.representative
     if not group.digits:
-        return [list(port.links) for port in problem.ports]
+        return [(port.links, port.beta_ns) for port in problem.ports]
     orbits = {
-        tuple(sorted((home[src], group.moved(dst, src, back=True)) for src, dst in port.links))
+        tuple(sorted((home[src], group.moved(dst, src, back=True)) for src, dst in port.links)): port.beta_ns
         for port in problem.ports
     }
-    return [list(orbit) for orbit in sorted(orbits)]
+    return sorted(orbits.items())
 
 
 def in_order(moves: Sequence[Move]) -> MoveTimes:

@@ -109,10 +109,11 @@ def _loads(fabric: Fabric) -> _Loads:
     none = links + len(fabric.sending)
     rows: list[list[tuple[int, int]]] = []
     for i, ports in enumerate(fabric.ports):
-        row = [(i, fabric.beta[i]), *((links + p, fabric.beta[i]) for p in ports)]
+        row = [(i, fabric.beta[i]), *((links + p, fabric.held(p, fabric.beta[i])) for p in ports)]
         if fabric.back is not None:
             back = fabric.back[i]
-            row += [(back, fabric.beta[back]), *((links + p, fabric.beta[back]) for p in fabric.ports[back])]
+            row.append((back, fabric.beta[back]))
+            row += [(links + p, fabric.held(p, fabric.beta[back])) for p in fabric.ports[back]]
         busy: dict[int, int] = {}
         for resource, ns in row:
             busy[resource] = busy.get(resource, 0) + ns

@@ -24,6 +24,7 @@ from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.guidance import not_followed
 from treadle.planner.passes.collective.limits import Effort, Limits
 from treadle.planner.passes.collective.pricing import Price, Pricing
+from treadle.planner.passes.collective.renumbering import in_either_order
 from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.passes.collective.templates import (
     all_pairs,
@@ -44,15 +45,15 @@ from treadle.planner.version import TOOL
 METHODS: dict[str, auto.Method] = {
     "exact": exact.synthesize,
     "milp": milp.synthesize,
-    "recursive-doubling": recursive_doubling.synthesize,
-    "binomial": binomial.synthesize,
-    "all-pairs": all_pairs.synthesize,
+    "recursive-doubling": in_either_order(recursive_doubling.synthesize),
+    "binomial": in_either_order(binomial.synthesize),
+    "all-pairs": in_either_order(all_pairs.synthesize),
     "halving-doubling": halving_doubling.synthesize,
-    "two-level": two_level.synthesize,
-    "double-tree": double_tree.synthesize,
-    "ring": ring.synthesize,
-    "greedy": greedy.synthesize,
-    "hierarchical": hierarchical.synthesize,
+    "two-level": in_either_order(two_level.synthesize),
+    "double-tree": in_either_order(double_tree.synthesize),
+    "ring": in_either_order(ring.synthesize),
+    "greedy": in_either_order(greedy.synthesize),
+    "hierarchical": in_either_order(hierarchical.synthesize),
     "trees": trees.synthesize,
 }
 """Every method that `auto` compares, by its name on the command line."""

@@ -33,6 +33,7 @@ from treadle.planner.passes.collective.collectives import (
     positions,
     routed_chunks,
 )
+from treadle.planner.passes.collective.groups import renumbered
 from treadle.planner.passes.collective.symmetry import rank_maps
 from treadle.planner.passes.collective.topology import Edge, LogicalTopology, build_topology, relays_of
 
@@ -124,12 +125,14 @@ def build_problem(
     roots: Sequence[int] | None = None,
     demands: Sequence[Demand] | None = None,
     restricted: bool = True,
+    order: Sequence[int] | None = None,
 ) -> Problem:
     """State the problem. `size_bytes` is the input buffer of one rank and overrides the sketch's `input_size`.
 
     `chunkup` overrides the sketch's; `roots` give an allreduce as many chunks as a method wants, `demands` state
     an irregular collective. `restricted` asks for the sketch's restrictions of routes (relays, shortest paths,
-    symmetry), which only the MILP follows.
+    symmetry), which only the MILP follows. With `order`, rank order[i] of the hardware is i in the problem, in `root`
+    and `demands` too; a restricted problem takes none.
 
     Raises InputError where sketch, hardware and collective do not fit together or a rank cannot be reached.
     """
@@ -152,6 +155,8 @@ def build_problem(
         forward=collective == "allreduce" or collective not in INVERTED,
         inverted=collective in INVERTED,
     )
+    if order is not None:
+        topology = renumbered(topology, order)
     slowest = max(topology.plan.links.values(), key=lambda link: link.alpha_ns + link.beta_ns, default=None)
     if slowest is not None and slowest.alpha_ns + slowest.beta_ns > MAX_LINK_NS:
         raise InputError(

@@ -35,13 +35,14 @@ class Algorithm:
 
     def time_ns(self, problem: Problem) -> int:
         """Its makespan on `problem`, which differs from its own in nothing but size."""
-        costs = problem.links
+        costs, ports = problem.links, problem.ports
         leading = [message for message in self.messages if not message.twin]
         moves = [
             replace(
                 move,
                 alpha=costs[move.src, move.dst].alpha_ns,
                 beta=costs[move.src, move.dst].beta_ns * len(message.chunks),
+                own=tuple((port, (ports[port[1]].beta_ns or 0) * len(message.chunks)) for port, _ in move.own),
             )
             for move, message in zip(self.moves, leading, strict=True)
         ]
@@ -104,10 +105,12 @@ def timed_on(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch)
     links = {(link.src, link.dst) for link in decisions.links}
     if {(link.src, link.dst) for link in problem.links.values()} != links:
         raise InputError("the inputs have other links than the plan; plan again")
-    if {frozenset(port.links) for port in problem.ports} != {frozenset(port.links) for port in decisions.ports}:
+    ports = {frozenset(port.links): port for port in problem.ports}
+    if ports.keys() != {frozenset(port.links) for port in decisions.ports}:
         raise InputError("other links take turns at a port than in the plan; plan again")
     transfers = timed(problem, algorithm_of(problem, decisions.transfers).messages)
     costs = tuple(problem.links[link.src, link.dst] for link in decisions.links)
     makespan = max((move.arrive_ns for move in transfers), default=0)
+    taken = tuple(structs.replace(p, beta_ns=ports[frozenset(p.links)].beta_ns) for p in decisions.ports)
     fresh = {"links": costs, "latency": problem.latency, "transfers": transfers, "makespan_ns": makespan}
-    return structs.replace(decisions, **fresh, routing_ns=None, ordering_ns=None)
+    return structs.replace(decisions, **fresh, ports=taken, routing_ns=None, ordering_ns=None)

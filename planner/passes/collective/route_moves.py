@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from treadle.planner.passes.collective.problem import Problem
@@ -74,6 +74,14 @@ def _ports(problem: Problem) -> dict[Edge, list[Resource]]:
     return ports
 
 
+def _own(problem: Problem, uses: Iterable[Resource]) -> Iterator[tuple[Resource, int]]:
+    """The ports with a beta of their own, and that beta."""
+    for resource in uses:
+        beta_ns = problem.ports[resource[1]].beta_ns if resource[0] == "port" else None
+        if beta_ns is not None:
+            yield resource, beta_ns
+
+
 def _move(
     problem: Problem,
     ports: dict[Edge, list[Resource]],
@@ -86,7 +94,8 @@ def _move(
     uses: tuple[Resource, ...] = (("link", src, dst), *ports[src, dst])
     pipelined = problem.latency == "pipelined"
     move = Move(chunk, src, dst, link.alpha_ns, link.beta_ns, reduce, tuple(after), uses, pipelined=pipelined)
-    return replace(move, source=_source(problem, move), target=_target(problem, move))
+    own = tuple(_own(problem, uses))
+    return replace(move, source=_source(problem, move), target=_target(problem, move), own=own)
 
 
 def _source(problem: Problem, move: Move) -> Place | None:

@@ -23,7 +23,8 @@ in sum, nothing is ordered yet. Routes that are run backwards (reductions) are c
     A9   sent[c,s,r] <= sum_d sent[c,r,d]               r not a target: no dead ends
     A10  sent[c,s,r] <= used[s,r] <= sum_c sent[c,s,r]  switched links              5.9, 5.10
     A11  time >= sum_c lat(s,r) * sent[c,s,r]           every link                  5.6, beta only when pipelined
-    A12  time >= sum_c,(s,r) in port lat(s,r) * sent[c,s,r]   every port            5.7, 5.8, by rank and switch
+    A12  time >= sum_c,(s,r) in port lat(s,r) * sent[c,s,r]   every port            5.7, 5.8, by rank and switch;
+                                                        an uplink's own beta in place of lat
     A13  sum over links n1 -> n2 of sent[c] >= 1        c of node n1 with a target on n2, where such links exist  5.15
     A14  tied transfers and starts share one variable   union-find, no equality rows  5.12 to 5.14
     A15  time >= start[c,s] + sum_r lat(s,r) * sent[c,s,r]   routes run backwards: sums of one chunk take turns at s
@@ -38,6 +39,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.passes.collective.algorithm import LinkCost, Port
@@ -140,9 +143,7 @@ def costs(problem: Problem, backwards: bool) -> tuple[dict[Edge, LinkCost], tupl
         return problem.topology.routing.links, problem.topology.routing.ports
     plan = problem.topology.plan
     links = {(src, dst): plan.links[dst, src] for src, dst in problem.topology.routing.links}
-    ports = (
-        Port(name=p.name, links=tuple((src, dst) for dst, src in p.links if (src, dst) in links)) for p in plan.ports
-    )
+    ports = (replace(p, links=tuple((src, dst) for dst, src in p.links if (src, dst) in links)) for p in plan.ports)
     return links, tuple(ports)
 
 
@@ -201,7 +202,17 @@ def routing_model(
     for edge in links:
         rows.at_least([(time, 1), *((var, -busy[edge]) for var in over[edge])], 0)  # A11
     for port in ports:
-        rows.at_least([(time, 1), *((var, -busy[edge]) for edge in port.links for var in over[edge])], 0)  # A12
+        rows.at_least(
+            [
+                (time, 1),
+                *(
+                    (var, -(busy[edge] if port.beta_ns is None else port.beta_ns))
+                    for edge in port.links
+                    for var in over[edge]
+                ),
+            ],
+            0,
+        )  # A12
     if reception:
         for terms in _crossings(problem, sent):
             rows.at_least(terms, 1)  # A13

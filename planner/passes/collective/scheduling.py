@@ -36,6 +36,8 @@ class Move:
     """Where it is put at the receiver; scratch indices only say that chunks of one message lie side by side."""
     pipelined: bool = False
     """Links and ports are free again beta after the send; sums only once the chunk has arrived."""
+    own: tuple[tuple[Resource, int], ...] = ()
+    """The ns for which those of `uses` are held that have a beta of their own."""
 
     @property
     def lat(self) -> int:
@@ -43,6 +45,9 @@ class Move:
 
     def busy(self, resource: Resource, size: int = 1) -> int:
         """ns for which a message of `size` such moves holds `resource`."""
+        for other, ns in self.own:
+            if other == resource:
+                return ns * size
         return self.beta * size + (0 if self.pipelined and resource[0] != "sum" else self.alpha)
 
 

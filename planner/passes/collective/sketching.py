@@ -28,9 +28,10 @@ from treadle.planner.documents.sketch import (
     Symmetry,
 )
 from treadle.planner.errors import InputError
-from treadle.planner.machine.nodes import one_node, passes_nics
+from treadle.planner.machine.nodes import one_node, passes_nics, require_few
 from treadle.planner.passes.collective.automorphisms import generators
 from treadle.planner.passes.collective.gates import MOST_DIRECT, SMALL, Gates, gates_of
+from treadle.planner.passes.collective.symmetry import rotated
 
 SPLIT = frozenset({"alltoall", "allreduce", "reducescatter"})
 """Collectives whose input is cut into one part for each rank."""
@@ -54,13 +55,14 @@ class Proposal:
 def propose(hardware: Hardware, *, collective: str | None = None, size_bytes: int | None = None) -> Sketch:
     """A sound sketch for `hardware`, made for one collective and input size where they are given.
 
-    Raises InputError where the devices of a node cannot reach each other.
+    Raises InputError where the devices of a node cannot reach each other, or there are more than MAX_RANKS ranks.
     """
     return proposal(hardware, collective=collective, size_bytes=size_bytes).sketch
 
 
 def proposal(hardware: Hardware, *, collective: str | None = None, size_bytes: int | None = None) -> Proposal:
     """A sketch as by `propose`, with the reason for every choice."""
+    require_few(hardware)
     rails = _rails(hardware)
     unequal, hardware = not hardware.is_even, one_node(hardware)
     nodes, size = hardware.nodes, hardware.devices_per_node
@@ -238,15 +240,33 @@ def _symmetries(
     """`symmetry_offsets` and `symmetries`; all of them tie links between nodes too."""
     size, nodes = hardware.devices_per_node, hardware.nodes
     found, order = generators(hardware, gates)
-    offsets: list[tuple[int, ...]] = [(size, size * nodes)] if nodes > 1 else []
-    if nodes > 1:
-        reasons["symmetry_offsets"] = "Nodes are alike."
+    offsets = [_offset((o * size, group * size), size * nodes) for o, group in _node_rotations(hardware)]
+    if offsets:
+        racks = " by racks" if hardware.network and hardware.network.uplinks else ""
+        reasons["symmetry_offsets"] = f"Nodes are alike{racks}."
     offsets += [_offset(one.rotation, size * nodes) for one in found if one.rotation is not None]
     if found:
         first = "symmetry_offsets" if offsets else "symmetries"
         text = f"A node's devices have {order} renumberings that change nothing (checked)."
         reasons[first] = f"{reasons.get(first, '')} {text}".strip()
     return tuple(offsets), tuple(Symmetry(perm=one.perm) for one in found if one.rotation is None)
+
+
+def _node_rotations(hardware: Hardware) -> list[tuple[int, int]]:
+    """(offset, group) in nodes: nested rotations that take every uplink to an equal one."""
+    uplinks = hardware.network.uplinks if hardware.network else ()
+    alike = {(frozenset(uplink.nodes), uplink.beta_us_per_MB) for uplink in uplinks}
+    found: list[tuple[int, int]] = []
+    group = hardware.nodes
+    while group > 1:
+        for offset in (o for o in range(1, group) if group % o == 0):
+            if alike == {(frozenset(rotated(n, offset, group) for n in nodes), beta) for nodes, beta in alike}:
+                found.append((offset, group))
+                group = offset
+                break
+        else:
+            group = max(size for size in range(1, group) if group % size == 0)
+    return found
 
 
 def _offset(rotation: tuple[int, int], ranks: int) -> tuple[int, ...]:

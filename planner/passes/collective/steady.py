@@ -71,6 +71,9 @@ class _Run:
         self.lat = [a + b for a, b in zip(fabric.alpha, fabric.beta, strict=True)]
         self.busy = list(fabric.beta) if pipelined else self.lat
         self.uses = [(i, *(links + p for p in ports)) for i, ports in enumerate(fabric.ports)]
+        self.holds = [
+            (busy, *(fabric.held(p, busy) for p in ports)) for busy, ports in zip(self.busy, fabric.ports, strict=True)
+        ]
         self.sides = [self._sides(i) for i in range(links)]
         self.free = [0] * (links + len(fabric.sending))
         self.left = [0] * len(self.free)
@@ -86,8 +89,8 @@ class _Run:
             for v in tree.order[1:]:
                 u = tree.parent[v]
                 link = int(fabric.orbit[u, v])
-                for resource in self.uses[link]:
-                    self.left[resource] += self.busy[link] * pieces
+                for resource, hold in zip(self.uses[link], self.holds[link], strict=True):
+                    self.left[resource] += hold * pieces
                 for piece in range(pieces):
                     job = _Job(number, piece, u, v, link, ahead[v])
                     if u == tree.root:
@@ -211,9 +214,11 @@ class _Run:
         else:
             job = heapq.heappop(heap)[3]
         busy, done = self.busy[link], now + self.lat[link]
-        for resource in self.uses[link]:
-            self.free[resource] = now + busy
-            self.left[resource] -= busy
+        for resource, hold in zip(self.uses[link], self.holds[link], strict=True):
+            self.free[resource] = now + hold
+            self.left[resource] -= hold
+            if hold != busy:
+                heapq.heappush(self.events, now + hold)
         if self.sums:
             self.turn[job.tree, job.piece, job.src] = done
         self.arriving[done].append(job)
@@ -248,11 +253,12 @@ def in_turn(fabric: Fabric, steps: Sequence[Step], *, pipelined: bool, inverted:
     for s in steps:
         link = int(fabric.orbit[s.dst, s.src]) if inverted else int(fabric.orbit[s.src, s.dst])
         lat = _lat(fabric, link)
-        resources: list[object] = [link, *(links + p for p in fabric.ports[link])]
+        busy = fabric.beta[link] if pipelined else lat
+        resources = {link: busy, **{links + p: fabric.held(p, busy) for p in fabric.ports[link]}}
         sums = ("sum", s.tree, s.piece, s.dst)
         start = max(held[s.tree, s.piece, s.src], *(free[r] for r in resources), free[sums] if s.reduce else 0)
-        for resource in resources:
-            free[resource] = start + (fabric.beta[link] if pipelined else lat)
+        for resource, hold in resources.items():
+            free[resource] = start + hold
         if s.reduce:
             free[sums] = start + lat
         at = (s.tree, s.piece, s.dst)

@@ -18,7 +18,7 @@ from treadle.planner.search.bound import Bound
 @dataclass(frozen=True)
 class Request:
     """`size_bytes` is the input buffer of one rank (None: the sketch's size); `demands` are those of an irregular
-    collective."""
+    collective. With `order` rank order[i] of the hardware is i in every problem, in `root` and `demands` too."""
 
     collective: Collective
     hardware: Hardware
@@ -26,6 +26,7 @@ class Request:
     size_bytes: int | None = None
     root: int = 0
     demands: tuple[Demand, ...] | None = None
+    order: tuple[int, ...] | None = None
 
     def problem(
         self, chunkup: int | None = None, roots: Sequence[int] | None = None, *, restricted: bool = False
@@ -42,6 +43,7 @@ class Request:
             roots=roots,
             demands=self.demands,
             restricted=restricted,
+            order=self.order,
         )
 
 

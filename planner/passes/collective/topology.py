@@ -17,12 +17,13 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from treadle.planner.documents.hardware import MAX_RANKS, Hardware, Link, Switch
+from treadle.planner.documents.hardware import Hardware, Link, Switch
 from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.documents.sketch import InternodeSketch, Policy, Sketch
 from treadle.planner.errors import InputError
-from treadle.planner.machine.nodes import Topology, expand, nic_rates, one_node
+from treadle.planner.machine.nodes import RankUplink, Topology, expand, nic_rates, one_node, require_few, uplinks_of
 from treadle.planner.passes.collective.algorithm import LinkCost, Port
+from treadle.planner.passes.collective.uplinks import uplink_ports
 
 Edge = tuple[int, int]
 
@@ -55,6 +56,8 @@ class LogicalTopology:
     hyperedges: tuple[Hyperedge, ...]
     islands: tuple[frozenset[int], ...] = ()
     """The ranks of each unequal node, joined by other links than the network's; such nodes are planned for as one."""
+    racks: tuple[frozenset[int], ...] = ()
+    """The ranks behind each uplink, if any uplink holds something up."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class _Machine:
     node: Topology
     inside: dict[Edge, Link]
     rates: tuple[float, ...]
+    uplinks: tuple[RankUplink, ...]
 
     @property
     def bases(self) -> range:
@@ -117,16 +121,26 @@ def build_topology(
             )
         used[dst, src] = max(used.get((dst, src), 1), share)
 
+    uplinks = {uplink: _cost(0, uplink.beta_us_per_MB, chunk_bytes, 1)[1] for uplink in machine.uplinks}
+
     def network(shares: dict[Edge, int]) -> LinkNetwork:
         links: dict[Edge, LinkCost] = {}
+        across: dict[Edge, float] = {}
         for (src, dst), share in sorted(shares.items()):
             link = machine.link(src, dst)
             assert link is not None
             alpha, beta = _cost(link.alpha_us, link.beta_us_per_MB, chunk_bytes, share)
             links[src, dst] = LinkCost(src, dst, link.kind, alpha, beta)
-        return LinkNetwork(links, _ports(sketch, machine, links, groups))
+            if uplinks and machine.crosses(links[src, dst]):
+                assert link.beta_us_per_MB is not None
+                across[src, dst] = link.beta_us_per_MB * share
+                slowest = max((ns for uplink, ns in uplinks.items() if uplink.parts(src, dst)), default=0)
+                links[src, dst] = LinkCost(src, dst, link.kind, alpha, max(beta, slowest))
+        ports = _ports(sketch, machine, links, groups)
+        return LinkNetwork(links, (*ports, *uplink_ports(across, uplinks, ports)))
 
     routing = network(split)
+    limited = any(port.beta_ns is not None for port in routing.ports)
     return LogicalTopology(
         ranks=hardware.nodes * per_node,
         per_node=per_node,
@@ -134,6 +148,7 @@ def build_topology(
         plan=routing if used == split else network(used),
         hyperedges=_hyperedges(sketch, machine, routing.links, groups, chunk_bytes),
         islands=_islands(machine, routing.links.values()) if hardware.nodes == 1 else (),
+        racks=tuple(uplink.ranks for uplink in machine.uplinks) if limited else (),
     )
 
 
@@ -172,10 +187,10 @@ def relays_of(sketch: Sketch, rank: int, per_node: int) -> frozenset[int] | None
 
 
 def _machine(hardware: Hardware, chunk_bytes: int) -> _Machine:
-    if hardware.ranks > MAX_RANKS:
-        expand(hardware)  # refuses it
-    node = expand(replace(hardware, nodes=1))
-    return _Machine(hardware, node, _cheapest(node, chunk_bytes), nic_rates(hardware))
+    require_few(hardware)
+    network = hardware.network and replace(hardware.network, uplinks=())
+    node = expand(replace(hardware, nodes=1, network=network))
+    return _Machine(hardware, node, _cheapest(node, chunk_bytes), nic_rates(hardware), uplinks_of(hardware))
 
 
 def _islands(machine: _Machine, links: Iterable[LinkCost]) -> tuple[frozenset[int], ...]:

@@ -76,11 +76,13 @@ class Translations:
         return move(part) * problem.chunkup + piece
 
 
-def node_translations(problem: Problem) -> Translations:
-    """The rotations from node to node alone, where they leave the problem as it is."""
-    if problem.per_node < problem.ranks and _turns_chunks(problem):
-        digit = (problem.per_node, problem.ranks)
-        if _Network.of(problem).image(digit) is not None:
+def node_translations(problem: Problem, size: int) -> Translations:
+    """The rotations from node to node of `size` ranks alone, where they leave the problem as it is."""
+    if size < problem.ranks and _turns_chunks(problem):
+        digit = (size, problem.ranks)
+        network = _Network.of(problem)
+        image = network.image(digit)
+        if image is not None and network.is_free([(digit, image)]):
             return Translations(problem.ranks, (digit,))
     return Translations(problem.ranks)
 
@@ -129,6 +131,8 @@ class _Network:
     """The links that routes are chosen on: an allreduce runs some backwards, too."""
     port_starts: Ints
     port_links: Ints
+    port_betas: Ints
+    """Their own betas, -1 for none."""
     signs: Ints
     """A random number for every link: the sum over a port's links identifies the port it may be turned to."""
 
@@ -157,7 +161,10 @@ class _Network:
         size = len(self.codes)
         of = np.repeat(np.arange(len(found)), np.diff(np.append(self.port_starts, len(self.port_links))))
         images = np.sort(found[of] * size + place[self.port_links])
-        return found if (images == np.sort(of * size + self.port_links)).all() else None
+        same = (images == np.sort(of * size + self.port_links)).all() and (
+            self.port_betas[found] == self.port_betas
+        ).all()
+        return found if same else None
 
     def is_free(self, generators: Iterable[tuple[Digit, Ints]]) -> bool:
         """Whether no element of the group but the identity leaves a port in place."""
@@ -192,5 +199,6 @@ def _network(ranks: int, links: tuple[Any, ...], ports: tuple[Any, ...], routed:
         np.array(routed, dtype=np.int64),
         np.cumsum([0, *sizes[:-1]], dtype=np.int64) if sizes else np.zeros(0, dtype=np.int64),
         np.searchsorted(codes, members),
+        np.array([-1 if port.beta_ns is None else port.beta_ns for port in ports], dtype=np.int64),
         np.random.default_rng(0).integers(2**40, size=len(codes), dtype=np.int64),
     )

@@ -39,6 +39,7 @@ from fractions import Fraction
 from math import ceil, floor
 
 import numpy as np
+from msgspec.structs import replace as replace_port
 
 from treadle.planner.documents.collective import Collective, Demand
 from treadle.planner.documents.hardware import Hardware
@@ -47,6 +48,7 @@ from treadle.planner.passes.collective.bound import cut_bound, named_cut
 from treadle.planner.passes.collective.collectives import INVERTED, ROUTED_AS
 from treadle.planner.passes.collective.fabric import rotation
 from treadle.planner.passes.collective.fluid import Floats, Fluid, FluidPart, distances, fluid_of, parts_of, shortest
+from treadle.planner.passes.collective.groups import disjoint
 from treadle.planner.passes.collective.problem import Problem
 from treadle.planner.passes.collective.throughput import SCALE, Flow, flow_of, rates, transported, worst_sets
 from treadle.planner.passes.collective.topology import Edge
@@ -109,8 +111,8 @@ def _cuts(
     groups = [frozenset({rank}) for rank in range(count)]
     groups += [frozenset(range(b, b + fluid.per_node)) for b in range(0, n, fluid.per_node) if b < max(count, 1)]
     groups += fluid.islands
-    links = sorted(fluid.wires)
-    flow = flow_of(n, links, fluid.ports)
+    groups += fluid.racks
+    flow = fluid.flow
     sources = groups + [everyone - group for group in groups]
     if collective != "allreduce":
         sources += _worst(fluid, flow, parts, count)
@@ -183,14 +185,15 @@ def _cut(
 
 def _groups(fluid: Fluid, size: int) -> Iterator[Bound]:
     """Allreduce: bytes between ranks, and between nodes; the first message leaves alpha later than nothing."""
-    flow = flow_of(fluid.ranks, sorted(fluid.wires), fluid.ports)
+    flow = fluid.flow
     cost = [fluid.wires[edge].byte for edge in flow.links]
     unit = min(cost)
-    caps, _ = rates(flow, cost, unit)
+    caps, limits = rates(flow, cost, unit)
     alpha = min(wire.alpha for wire in fluid.wires.values())
     everyone = frozenset(range(fluid.ranks))
-    for width, word in ((1, "ranks"), (fluid.per_node, "nodes"), (0, "unequal nodes")):
-        count = fluid.ranks // width if width else len(fluid.islands)
+    apart = {"unequal nodes": fluid.islands, "racks": disjoint(fluid.racks, fluid.ranks)}
+    for width, word in ((1, "ranks"), (fluid.per_node, "nodes"), *((0, word) for word in apart)):
+        count = fluid.ranks // width if width else len(apart[word])
         if count < 2 or (width == 1 and word == "nodes"):
             continue
         if width:
@@ -199,10 +202,10 @@ def _groups(fluid: Fluid, size: int) -> Iterator[Bound]:
             groups = [frozenset(range(b * width, b * width + width)) for b in range(stand)]
             repeat = Fraction(count, stand)
         else:
-            groups, repeat = list(fluid.islands), Fraction(1)
+            groups, repeat = list(apart[word]), Fraction(1)
         for inwards in (False, True):
             sides = [everyone - group if inwards else group for group in groups]
-            rate = repeat * sum(flow.rate(caps, side) for side in sides) / SCALE
+            rate = repeat * sum(flow.rate(caps, limits, side) for side in sides) / SCALE
             demand = 2 * (count - 1) * size
             if rate:
                 time = alpha + ceil(demand * unit / rate)
@@ -263,11 +266,11 @@ def _alltoall(fluid: Fluid, distance: Floats, size: Fraction) -> Iterator[Bound]
     spot = int(distance.argmax())
     farthest = int(distance.max())
     yield Bound(farthest, Argument("path", {"path": farthest}, {"src": spot // n, "dst": spot % n}))
-    flow = flow_of(n, sorted(fluid.wires), fluid.ports)
+    flow = fluid.flow
     everyone = frozenset(range(n))
     groups = [frozenset({rank}) for rank in range(fluid.shift)]
     groups += [frozenset(range(b, b + fluid.per_node)) for b in range(0, max(fluid.shift, 1), fluid.per_node)]
-    groups += fluid.islands
+    groups += (*fluid.islands, *fluid.racks)
     best = 0
     for source in dict.fromkeys(s for g in groups for s in (g, everyone - g) if s != everyone):
         if not source:
@@ -298,8 +301,7 @@ def _prices(fluid: Fluid, flow: Flow) -> Iterator[tuple[dict[Edge, int], Fractio
         return
     exact = {}
     for i, edge in enumerate(flow.links):
-        ports = (flow.out_port[i], flow.in_port[i])
-        exact[edge] = cost[i] * (on_links[i] + sum(on_ports[port] for port in ports if port >= 0))
+        exact[edge] = cost[i] * on_links[i] + sum(flow.busy(p, cost[i]) * on_ports[p] for p in flow.passed(i))
     grain = max(exact.values()) / 2**36
     yield {edge: floor(price / grain) for edge, price in exact.items()}, total / grain, "the best concurrent flow"
 
@@ -308,12 +310,15 @@ def congestion(problem: Problem) -> Fraction:
     """ns for which some link or port is busy at least, for one piece of every part (of the root's for rooted ones)."""
     turn = problem.half == "inverted"
     links = {_facing(e, turn): link for e, link in problem.links.items()}
-    ports = [[_facing(e, turn) for e in port.links] for port in problem.ports]
+    ports = [replace_port(port, links=tuple(_facing(e, turn) for e in port.links)) for port in problem.ports]
     rooted = ROUTED_AS[problem.collective] == "broadcast"
     total = Fraction(0)
     for back in (False, True) if problem.half == "both" else (False,):
         edges = {_facing(e, back): link for e, link in links.items()}
-        flow = flow_of(problem.ranks, list(edges), [[_facing(e, back) for e in port] for port in ports])
+        sides = [([_facing(e, back) for e in port.links], port.beta_ns) for port in ports]
+        plain = [members for members, own in sides if own is None]
+        uplinks = [(members, Fraction(own)) for members, own in sides if own is not None]
+        flow = flow_of(problem.ranks, list(edges), plain, uplinks)
         cost = [Fraction(max(1, link.beta_ns)) for link in edges.values()]
         if rooted:
             weight = [int(rank == problem.root) for rank in range(problem.ranks)]

@@ -42,7 +42,6 @@ LARGEST: dict[Dtype, float] = {"f16": 65504.0, "bf16": 2.0**128 - 2.0**120, "f32
 LIBRARY = (*FLOAT_UNARY, "Pow")
 LOWEST = {"GeLU": (-0.7517915, -0.1699712), "SiLU": (-1.2784645, -0.2784646)}
 """Where functions that fall and then rise are least, and what they are there, rounded down."""
-
 Pair = tuple[Array, Array]
 """Least and greatest values."""
 
@@ -112,6 +111,8 @@ class _Widening:
             return self._permuted(node, double)
         if kind in ("view", "transfer") or node.op in ("AllGather", "Broadcast", "AllToAll", "Update"):
             return self.low.node(double), self.high.node(double)
+        if node.op == "GroupSize":
+            return self.values[node.name], self.values[node.name]
         if of.dtype not in FLOATS:
             return self._whole(node, double)
         if kind == "collective":
@@ -257,8 +258,6 @@ class _Widening:
     # Elements.
 
     def _pointwise(self, node: Node, double: Node) -> Pair:
-        if node.op == "GroupSize":
-            return self.low.node(double), self.high.node(double)
         operands = self._operands(double)
         dtype = node.type.dtype
         if node.op == "Where":

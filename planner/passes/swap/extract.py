@@ -27,8 +27,9 @@ from treadle.planner.graph.index import Graph, require_operators
 from treadle.planner.passes.swap.problem import PERSISTENT, VERSION, Role, SwapMachine, SwapOp, SwapProblem, SwapTensor
 
 ROLES: dict[str, Role] = {"parameter": "parameter", "buffer": "state", "input": "input", "tangent": "input"}
-ALIGNED = 8
-"""Tensor sizes are multiples of this, so that one of any element type can follow any other."""
+ALIGNED = 16
+"""Tensor sizes are multiples of this, so that one of any element type can follow another. Matrix products on some CPUs
+round otherwise where an operand is less aligned."""
 GRANULARITY = 512
 """Object sizes of a pool are multiples of this, as with device allocators; kernels are chosen by such alignment."""
 FINEST = 1000

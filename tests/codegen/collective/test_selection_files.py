@@ -105,7 +105,9 @@ def test_other_targets_get_a_folder_for_each_range():
     files = generate_selection(chosen, "selection.json", plans, "cuda").files
     for number in range(len(chosen.entries)):
         assert f"{number:02d}/allreduce.cu" in files
-    with pytest.raises(InputError, match="expected one for torch"):
+    with pytest.raises(
+        InputError, match="a selection has no target torch, which is for memory plans and fusion plans; expected"
+    ):
         generate_selection(chosen, "selection.json", plans, "torch")
 
 

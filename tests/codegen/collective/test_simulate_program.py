@@ -64,6 +64,16 @@ def test_ports_take_turns() -> None:
     assert time_of(decide("broadcast", 4, moves, root=0, ports=(port,))) == 27000
 
 
+def test_an_uplink_lets_the_next_message_in_after_its_own_beta():
+    """Two hosts send to two others: 9 us each, of which they hold the uplink for 4."""
+    uplink = Port(name="uplink", links=((0, 2), (1, 3)), beta_ns=4000)
+    moves = [Move((0,), 0, 2), Move((1,), 1, 3)]
+    plain = decide("allgather", 4, moves)
+    assert time_of(plain) == 9000
+    shared = structs.replace(plain, ports=(uplink,))
+    assert time_of(shared) == 13000
+
+
 def test_ports_serve_who_comes_first_unless_the_program_says_otherwise() -> None:
     """The schedule sends to rank 2 first, which has to pass the chunk on; no runtime knows that."""
     port = Port(name="hub", links=((0, 1), (0, 2)))

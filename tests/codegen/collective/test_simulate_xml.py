@@ -26,6 +26,7 @@ from treadle.planner.documents.hardware import (
     ProtocolCost,
     Switch,
     Transport,
+    Uplink,
     scaled,
 )
 from treadle.planner.errors import CheckFailed, InputError
@@ -145,6 +146,16 @@ def test_nics_are_shared_between_nodes() -> None:
         hardware = machine(2, nodes=2, network=network, nics=named, transport=fast)
         times.append(simulate(program, hardware, 16 * MB).time_us)
     assert times[1] / times[0] == pytest.approx(2, rel=0.02)
+    uplink = Uplink(name="rack", nodes=(0,), beta_us_per_MB=150.0)
+    nics = tuple(Nic(name=f"nic{n}", devices=(n,)) for n in range(2))
+    behind = machine(
+        2,
+        nodes=2,
+        network=Network(kind="ib", alpha_us=4.0, beta_us_per_MB=100.0, uplinks=(uplink,)),
+        nics=nics,
+        transport=fast,
+    )
+    assert simulate(program, behind, 16 * MB).time_us / times[0] == pytest.approx(3, rel=0.02)
 
 
 def test_a_step_of_many_chunks_is_cut_into_messages_of_a_slot() -> None:

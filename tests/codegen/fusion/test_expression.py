@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.codegen.fusion.sessions import Session, fill, session, stored, wrong
+from tests.codegen.fusion.sessions import Session, compare, fill, integers, session, stored, wrong
 from treadle.codegen.fusion.broadcast import index_of
 from treadle.codegen.fusion.expression import Scope, elements_per_pack, functor, identifier, literal
 from treadle.codegen.fusion.kernel import Buffer
@@ -21,6 +21,7 @@ from treadle.planner.passes.fusion import language as cc
 from treadle.planner.passes.fusion.dims import ONE, Dim
 from treadle.planner.passes.fusion.evaluate import evaluate
 from treadle.planner.passes.fusion.operations import ARITHMETIC, COMPARISONS, FLOAT_UNARY
+from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.program import Bindings, Program
 
 ROUGH = ("Exp", "Log", "Tanh", "GeLU", "SiLU", "Sigmoid", "Pow")
@@ -245,3 +246,16 @@ def test_indices_of_broadcast_tensors_are_those_of_numpy(kept: tuple[bool, ...],
         assert [eval(code, {**names, "i": i}) for i in range(expected.size)] == expected.tolist()
         assert expected.size % period == 0
         assert (expected.reshape(-1, period) == expected[:period]).all()
+
+
+def test_sizes_of_groups_are_stored_as_tensors_are() -> None:
+    text = 'H = dims("H")\ns, t = Scalars("s", f32), Scalars("t", i32)\nx = Tensor("x", f32, [H], Local)\n'
+    text += 'size, whole, half = group_size(WORLD), group_size(WORLD, "i32"), group_size(WORLD, "bf16")\n'
+    text += 'twice = size * group_size(WORLD)\nless = Abs(whole - whole * whole)\nlike = Cast("f16", whole)\n'
+    text += (
+        'more = size > 2\nkept = Dropout(size, 0.5, "key")\ns_ = Update(s, size)\nt_ = Update(t, less)\ny = x / size\n'
+    )
+    outputs = "size, whole, half, twice, less, like, more, kept, y"
+    program = parse(f'{text}program = Execute("sizes", [s, t, x], [{outputs}])\n', "sizes")
+    bindings = Bindings({"H": 5}, 3)
+    assert compare(lower(program, bindings), integers(program, bindings)) == []

@@ -10,6 +10,8 @@ from treadle.codegen.fusion.lower import lower
 from treadle.planner.errors import InputError
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.program import Bindings
+from treadle.runtime.fusion.build import build
+from treadle.runtime.fusion.compare import compare as compare_groups
 
 
 def test_channels() -> None:
@@ -37,3 +39,30 @@ def test_a_state_whose_new_value_an_exchange_sends_is_stored() -> None:
     text += 'k = fuse("AllToAllFuse", x_, out)\nprogram = Execute("sent", [x], [out])\n'
     program, bindings = parse(text, "sent"), Bindings({"N": 8}, 2)
     assert compare(lower(program, bindings), integers(program, bindings)) == []
+
+
+REFUSED = {
+    "v0 = AllReduce('max', a)\nout = Exp(a)\nk = fuse('ComputationFuse', v0, out)": "found v0, a AllReduce, in",
+    "v0 = Gt(-2, s)\nout = b * 2\nk = fuse('ComputationFuse', v0, out)": "found v0, which is written to memory, over",
+    "v0 = ~c | c\nout = b < 1\nk = fuse('ComputationFuse', v0, out)": "found _v0_1 Replicated and out At",
+}
+
+
+@pytest.mark.parametrize("lines", REFUSED)
+def test_kernels_that_no_transformation_makes(lines: str) -> None:
+    """Their operations have different elements on each rank, some of which no thread would store."""
+    text = 'N = dims("N")\na = Tensor("a", f32, [N], Local)\nb = Tensor("b", i32, [N], At(0))\n'
+    text += 'c = Tensor("c", i32, [N], Replicated)\ns = Scalars("s", i32)\n'
+    program = parse(f'{text}{lines}\nprogram = Execute("none", [a, b, c, s], [v0, out])\n', "none")
+    with pytest.raises(InputError, match=f"fuse: {REFUSED[lines]}"):
+        lower(program, Bindings({"N": 10}, 3))
+
+
+def test_scalars_of_all_groups_are_computed_in_every_group() -> None:
+    text = 'N = dims("N")\nx = Tensor("x", f32, [N], Local, GROUP)\ns = Scalars("s", f32)\nt = s * 2\n'
+    text += "far = Send(x, GroupRank(GROUP + 1, RANK))\nnear, out = x * t, far * t\n"
+    program = parse(f'{text}program = Execute("scaled", [x, s], [near, out])\n', "scaled")
+    bindings = Bindings({"N": 10}, 2, 3)
+    lowered = lower(program, bindings)
+    assert "t" in lowered.places
+    assert compare_groups(build(lowered), lowered).problems == ()

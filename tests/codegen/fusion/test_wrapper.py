@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ from treadle.codegen.fusion.torch_wrapper import class_name, generate
 from treadle.planner.errors import InputError
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.program import Bindings, Program
+from treadle.runtime.fusion import torch_program
 from treadle.runtime.fusion.build import build
 from treadle.runtime.fusion.compare import compare
+from treadle.runtime.fusion.hosts import join
 from treadle.runtime.launch import launch
 
 torch = pytest.importorskip("torch")
@@ -49,8 +52,11 @@ def gradient(rank: int) -> Any:
     return torch.from_numpy(np.random.default_rng(rank).integers(1, 5, SIZE).astype(np.float16) * 4)
 
 
-def _train(rank: int, world: int, text: str) -> dict[str, Any]:
-    """Two steps, tensors that do not fit, and the state as others would load it."""
+def _train(rank: int, world: int, text: str, hosts: tuple[str, ...]) -> dict[str, Any]:
+    """Two steps, tensors that do not fit, and the state as others would load it; each rank at an address of `hosts`."""
+    torch_program.join = partial(join, address=hosts[rank])  # type: ignore[assignment]
+    with pytest.raises(InputError, match="found adam at rank 1 and adam at rank 0, expected the same program, sizes"):
+        made(text)(extents={"N": SIZE + rank})
     step = made(text)(extents={"N": SIZE}, parts={"N": PARTS}, scattered=["ph"], timeout=30)
     full = {"p": torch.arange(float(SIZE)), "m": torch.zeros(SIZE), "v": torch.zeros(SIZE)}
     state = step.sliced_state(full)
@@ -94,9 +100,10 @@ def expected(steps: int) -> tuple[Any, Any]:
     return p.astype(np.float16), m
 
 
-def test_two_processes_train_with_the_generated_module() -> None:
+@pytest.mark.parametrize("hosts", [("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "127.0.0.2")])
+def test_two_processes_train_with_the_generated_module(hosts: tuple[str, ...]) -> None:
     text = generate(adam())
-    found = launch(2, _train, (text,), 120)
+    found = launch(2, _train, (text, hosts), 120)
     for each in found:
         assert each["same"]
         assert each["back"]

@@ -249,7 +249,9 @@ def test_targets(trace: Trace, decisions: SwapDecisions) -> None:
     assert made.facts["carried"]["moves"] == len(carry(decisions, trace).moves)
     with pytest.raises(InputError, match="name it with --trace"):
         generate_target(plan_with(decisions), "plan.json", None, "torch-offload")
-    with pytest.raises(InputError, match="torch-offload or deepspeed, expected one for torch-sac"):
+    with pytest.raises(
+        InputError, match="no target torch-sac, which is for memory plans; expected --target torch-swap, torch-offload"
+    ):
         generate_target(plan_with(decisions), "plan.json", trace, "torch-sac")
 
 

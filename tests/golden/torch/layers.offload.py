@@ -6,7 +6,7 @@ keeps the pinned buffers from step to step; without it every copy pins its memor
 
 Carried over from the plan: 2 activations (64 KiB out, and in again), each copied out after the operator
 of the plan and brought back after the one of the plan. Not carried over: the rest of its 26 copies
-(412.6 KiB in all), which are of parameters, states, inputs or of activations within one pass; the plan's
+(412.7 KiB in all), which are of parameters, states, inputs or of activations within one pass; the plan's
 order, and the places of tensors in memory. So its memory is not promised. After the first step `carried` says how many
 activations each compiled graph moves. The backward pass of a step can run once.
 """

@@ -8,11 +8,24 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.planner.documents.sources import source_of
 from treadle.planner import resources
 from treadle.planner.documents import store
-from treadle.planner.documents.hardware import Device, Hardware, Link, Network, Nic, PcieSwitch, Switch, scaled
+from treadle.planner.documents.hardware import (
+    Device,
+    Hardware,
+    Link,
+    Network,
+    Nic,
+    NodeGroup,
+    PcieSwitch,
+    Switch,
+    Uplink,
+    scaled,
+    slow_motion,
+)
 from treadle.planner.errors import InputError
 from treadle.planner.machine.nodes import expand
 
@@ -30,7 +43,7 @@ def machine(**fields) -> Hardware:
 
 def test_what_the_issue_asks_for_ships():
     assert {"ndv2", "dgx1", "dgx2", "ndv4", "ndv5", "mi300x", "cluster-10gbe", "cluster-25gbe", "cpu-2x2"} <= set(NAMES)
-    assert {"ring4", "mesh4", "switch4", "p3-v100-16gb"} <= set(NAMES)
+    assert {"ring4", "mesh4", "switch4", "p3-v100-16gb", "racks-2x4", "hosts-2x2", "slow-nic"} <= set(NAMES)
 
 
 def numeric_leaves(value, path=""):
@@ -156,7 +169,7 @@ def test_scaling_needs_a_network():
 @given(st.sampled_from(NAMES), st.integers(1, 5))
 def test_scaling_repeats_nodes(name, nodes):
     hardware = load(name)
-    if nodes > 1 and hardware.network is None:
+    if (nodes > 1 and hardware.network is None) or hardware.other_nodes:
         return
     one, many = expand(scaled(hardware, 1)), expand(scaled(hardware, nodes))
     per = hardware.devices_per_node
@@ -239,3 +252,56 @@ def test_a_saved_profile_reads_back_the_same(tmp_path):
         hardware = load(name)
         store.save(hardware, tmp_path / "hw.json")
         assert store.load(tmp_path / "hw.json", Hardware) == hardware
+
+
+def racks(*members: tuple[int, ...]) -> Network:
+    uplinks = (
+        Uplink(name=f"r{number}", nodes=nodes, beta_us_per_MB=9 - number) for number, nodes in enumerate(members)
+    )
+    return Network(kind="ethernet", alpha_us=30, beta_us_per_MB=1, uplinks=tuple(uplinks))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "path", "found"),
+    [
+        ([(0, 9)], "$.network.uplinks[0].nodes[1]", "9"),
+        ([(0, 0)], "$.network.uplinks[0].nodes[1]", "0 again"),
+        ([()], "$.network.uplinks[0].nodes", "no node"),
+        ([(0, 1), (1, 2)], "$.network.uplinks[1].nodes", "nodes of 'r0'"),
+        ([(0, 1), (0, 1)], "$.network.uplinks[1].nodes", "nodes of 'r0'"),
+    ],
+)
+def test_uplinks_that_make_no_tree_are_refused(nodes, path, found):
+    problems = machine(nodes=4, network=racks(*nodes)).problems()
+    assert (path, found) in [(at, what) for at, what, _ in problems]
+
+
+def test_uplinks_have_names_of_their_own_and_costs_that_can_be_planned_with():
+    first, second = racks((0, 1), (2, 3)).uplinks
+    network = replace(racks(), uplinks=(first, replace(second, name="r0", beta_us_per_MB=1e8)))
+    problems = [(at, what) for at, what, _ in machine(nodes=4, network=network).problems()]
+    assert problems == [("$.network.uplinks[1].beta_us_per_MB", "1e+08"), ("$.network.uplinks[1].name", "second 'r0'")]
+
+
+def test_fewer_nodes_keep_the_uplinks_they_still_share():
+    """A row of one rack is that rack, at the slower of both rates."""
+    whole = machine(nodes=6, network=racks((0, 1, 2, 3), (0, 1), (2, 3)))
+    assert whole.is_even
+    kept = scaled(whole, 4).network.uplinks
+    assert [(each.name, each.nodes) for each in kept] == [("r1", (0, 1)), ("r2", (2, 3))]
+    assert [(each.name, each.nodes) for each in scaled(whole, 3).network.uplinks] == [("r1", (0, 1)), ("r2", (2,))]
+    assert scaled(machine(nodes=6, network=racks((0, 1, 2, 3), (0, 1))), 5).network.uplinks[0].nodes == (0, 1, 2, 3)
+    row = scaled(machine(nodes=6, network=racks((0, 1, 5), (0, 1))), 3).network.uplinks
+    assert [(each.name, each.nodes) for each in row] == [("r0", (0, 1))]
+
+
+def test_a_network_in_slow_motion_has_slower_links_and_one_latency() -> None:
+    uplink = Uplink(name="rack", nodes=(0, 1), beta_us_per_MB=40.0)
+    group = NodeGroup(name="pair", nodes=(0, 1), alpha_us=1.0, beta_us_per_MB=5.0)
+    network = Network(kind="x", alpha_us=3.0, beta_us_per_MB=10.0, groups=(group,), uplinks=(uplink,))
+    device = Device(model="d", kind="cpu", count=1)
+    machine = Hardware(version=1, name="m", nodes=4, devices=(device,), network=network)
+    slowed = slow_motion(machine, 10, 30).network
+    assert slowed is not None
+    assert (slowed.alpha_us, slowed.beta_us_per_MB, slowed.uplinks[0].beta_us_per_MB) == (30, 100, 400)
+    assert (slowed.groups[0].alpha_us, slowed.groups[0].beta_us_per_MB) == (None, 50)

@@ -377,7 +377,7 @@ def test_unreadable_files_are_refused_in_one_line(tmp_path: Path) -> None:
         "absent.json": "cannot read: No such file or directory",
         ".": "found a folder, expected a file",
         "pipe": "found a named pipe, expected a file",
-        "latin": "found a byte at 13 that is not UTF-8 text, expected YAML or JSON",
+        "latin": "found a byte at 13 that is not UTF-8, expected a text file",
         "loop": "cannot read: Too many levels of symbolic links",
         "/dev/null": "found a device, expected a file",
         "a\0b": "cannot read: embedded null byte",

@@ -16,6 +16,8 @@ def test_a_clock_is_over_at_its_limit_and_its_parts_before():
     half = clock.share(2)
     assert half.ends == 6.5
     assert clock.until(20.0).ends == 10.0
+    paused = clock.paused(2.0)
+    assert (paused.whole_s, paused.elapsed_s, paused.left_s) == (10.0, 1.0, 9.0)
     now[0] = 8.0
     assert (half.over(), clock.over()) == (True, False)
     assert clock.share(1).ends == 10.0

@@ -56,6 +56,17 @@ def test_what_fits_passes_a_task_that_waits_for_another_port() -> None:
         simulate([Task("x", 1, ("a", "c"))], [*resources, Resource("c")])
 
 
+def test_a_resource_that_is_held_for_less_than_the_task_serves_the_next_one_sooner() -> None:
+    resources = [Resource(name, first="fits") for name in ("a", "b", "uplink")]
+    tasks = [
+        Task("one", 10, ("a", "uplink"), held=(("uplink", 3),)),
+        Task("two", 10, ("b", "uplink"), held=(("uplink", 3),)),
+        Task("three", 2, ("uplink",), held=(("uplink", 5),)),
+        Task("four", 1, ("a",)),
+    ]
+    assert spans(tasks, resources) == [(0, 10), (3, 13), (6, 8), (10, 11)]
+
+
 def test_a_given_order_is_kept_even_if_the_resource_idles() -> None:
     tasks = [Task("a", 2, ("link",)), Task("b", 3, ("link",), release=10), Task("c", 1, ("link",))]
     assert spans(tasks, [Resource("link", order=(2, 1, 0))]) == [(13, 15), (10, 13), (0, 1)]

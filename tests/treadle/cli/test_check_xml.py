@@ -72,3 +72,20 @@ def test_a_wrong_file_is_rejected_by_line(here: Path, capsys: pytest.CaptureFixt
     (here / "ring.xml").write_text(text)
     assert run(["check", "ring.xml"]) == 1
     assert "expected the sum of input chunk" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x7fELF\x00", "file.xml: found broken XML (Start tag expected"),
+        (b"\xff\xfe<", "file.xml: found a byte at 0 that is not UTF-8, expected a text file"),
+        (b"", "file.xml: found broken XML (Document is empty"),
+    ],
+)
+def test_what_is_named_xml_and_is_none_is_broken_xml(
+    content: bytes, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file.xml").write_bytes(content)
+    assert run(["check", "file.xml"]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {message}")

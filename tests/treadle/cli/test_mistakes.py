@@ -65,7 +65,7 @@ MISTAKES = {
     ),
     "plan memory --problem folder -o x.json": "folder: found a folder, expected a file",
     "plan memory --problem empty.json -o x.json": "empty.json: found an empty file, expected a document",
-    "plan memory --problem bin.json -o x.json": "bin.json: found a byte at 0 that is not UTF-8 text",
+    "plan memory --problem bin.json -o x.json": "bin.json: found a byte at 0 that is not UTF-8, expected a text file",
     "plan memory --problem list.json -o x.json": (
         "list.json: $: found an array of 1 value, expected an object with `kind` and `version`"
     ),
@@ -111,7 +111,7 @@ MISTAKES = {
     # Plans and artefacts
     "generate plan.json -o foreign": "plan.json: found no trace 'step.trace.json' next to the plan, expected it there",
     "generate plan.json --target torch-swp -o g": "found 'torch-swp', did you mean 'torch-swap'?",
-    "generate coll.json --target torch -o g": "coll.json: found a plan for target msccl-xml or mscclpp-json or cuda",
+    "generate coll.json --target torch -o g": "a collective plan has no target torch, which is for memory plans",
     "generate hw.json -o g": "hw.json: $.kind: found 'hardware', expected a plan or a selection",
     "generate plan.json --trace hw.json -o g": "hw.json: $.kind: found 'hardware' (text), expected 'trace'",
     "run nope": "nope: found no artefact.json, expected a folder that `treadle generate` wrote",

@@ -25,6 +25,7 @@ def test_list_names_every_shipped_profile(capsys):
     assert run(["profile", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == [*resources.names("profiles"), "local"]
+    assert next(line.split()[1] for line in lines if line.startswith("slow-nic")) == "4"
     assert run(["profile", "list", "--json"]) == 0
     summaries = json.loads(capsys.readouterr().out)["profiles"]
     assert [summary["name"] for summary in summaries] == resources.names("profiles")

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.codegen.collective.test_check import ring_program
+from tests.codegen.collective.test_simulate_cpu import hosts
 from treadle.cli.main import run
 from treadle.codegen.collective.msccl import xml
+from treadle.codegen.collective.simulate_cpu import simulate_cpu
+from treadle.planner.documents import store
 
 
 @pytest.fixture
@@ -103,3 +106,25 @@ def test_plans_are_simulated_as_before(here: Path, capsys: pytest.CaptureFixture
     assert " us predicted; its messages alone take " in capsys.readouterr().out
     events = json.loads((here / "p.trace.json").read_text())["traceEvents"]
     assert any("KiB" in event["name"] for event in events if event["ph"] == "X")
+
+
+def test_cpus_with_costs_are_simulated_as_the_cpu_runtime(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile = hosts(8)
+    (here / "hosts.json").write_text(store.dumps(profile))
+    arguments = ["simulate", "ring.xml", "--hardware", "hosts.json", "--size", "1MiB"]
+    assert run([*arguments, "--perfetto", "t.json", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["runtime"] == "cpu"
+    assert result["time_us"] == round(simulate_cpu(ring_program(8), profile, 1 << 20).time_us, 3)
+    assert result["terms_us"]["links"] > 0
+    assert (here / "t.json").exists()
+    assert run(arguments) == 0
+    text = capsys.readouterr().out
+    assert "on the CPU runtime" in text
+    assert "the rate of links" in text
+    assert "A100" not in text
+
+
+def test_cpus_without_costs_are_called_gpus(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", "ring.xml", "--hardware", "racks-2x4", "--size", "1MiB"]) == 0
+    assert "has CPUs and no `transports.cpu`, so this is the time on GPUs" in capsys.readouterr().out

@@ -294,3 +294,34 @@ def test_a_selection_serves_its_ranges_and_nothing_outside(tmp_path: Path) -> No
         algorithm, choice = library.choose("allgather", size, inplace=False)
         assert algorithm is None
         assert choice.reason.startswith("the plans are for calls of 3 KiB to 12 KiB, this is one of ")
+
+
+def without_a_compiler(rank: int, world: int, folder: str) -> tuple[list[str], float]:
+    import torch
+
+    from treadle import comm
+    from treadle.planner.errors import MissingBackendError
+    from treadle.runtime.collective.wire import groups
+
+    handler = Lines()
+    logging.getLogger("treadle.comm").addHandler(handler)
+
+    def missing() -> None:
+        if rank == 1:
+            raise MissingBackendError("found no g++")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(groups, "library", missing)
+        comm.init(folder)
+        for _ in range(2):
+            tensor = torch.ones(3 * 2**10)
+            comm.all_reduce(tensor)
+    comm.shutdown()
+    return handler.lines, float(tensor[0])
+
+
+@pytest.mark.slow
+def test_without_a_compiler_on_one_rank_all_take_the_frameworks_collective(folder: Path) -> None:
+    for lines, value in launch(RANKS, without_a_compiler, (str(folder / "allreduce"),), timeout=60):
+        assert lines == ["all_reduce: torch.distributed's own collective runs, rank 1: found no g++"]
+        assert value == RANKS

@@ -127,6 +127,8 @@ def walk(rank: int, world: int, folder: str, pair: str) -> dict[str, Any]:
         refused(lambda: comm.all_to_all_single(torch.zeros(3), torch.ones(3), [1, 1, 1], [1, 2])),
         refused(lambda: comm.all_to_all_single(torch.zeros(3), torch.ones(3), [1, 1, 2], [1, 1, 1])),
         refused(lambda: comm.broadcast(given, 3)),
+        refused(lambda: comm.all_reduce(torch.ones(3, dtype=torch.bool), "avg")),
+        refused(lambda: comm.reduce_scatter_tensor(given.to(torch.complex64), torch.ones(9) * 1j, ReduceOp.AVG)),
     ]
 
     # The two ranks in the other order: rank 0 of the group is rank 2 of the world.
@@ -199,7 +201,7 @@ def test_wrong_lists_are_refused_on_all_ranks(seen: list[dict[str, Any]]) -> Non
         assert one["calls"] == wanted
 
 
-def test_wrong_sizes_are_refused(seen: list[dict[str, Any]]) -> None:
+def test_wrong_sizes_and_averages_are_refused(seen: list[dict[str, Any]]) -> None:
     for one in seen:
         assert one["sizes"] == [
             "found as output a tensor of shape (9,) and int32, expected 9 elements of float32",
@@ -213,6 +215,8 @@ def test_wrong_sizes_are_refused(seen: list[dict[str, Any]]) -> None:
             "found output_split_sizes [1, 1, 2], expected one size for each of 3 ranks, in all the first dimension of "
             "a tensor of shape (3,) and float32",
             "found root 3, expected a rank of the group, 0 to 2",
+            "found op 'avg' of tensors of torch.bool, expected integers or floats",
+            "found op 'avg' of tensors of torch.complex64, expected integers or floats",
         ]
 
 

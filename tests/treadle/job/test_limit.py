@@ -5,17 +5,21 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.planner import samples
 from tests.planner.passes.memory.extract.test_problem import perceptron
-from treadle.job import pipeline
+from treadle.capture import costs as call_costs
+from treadle.capture import graph, load
+from treadle.job import costs, pipeline, runtime_costs
 from treadle.job.part import JobInputs
 from treadle.passes import room
 from treadle.passes.collective import job as collective_job
 from treadle.planner.documents.job import Job
-from treadle.planner.documents.store import FORMS
+from treadle.planner.documents.store import FORMS, save
+from treadle.planner.documents.trace import Trace
 from treadle.planner.graph.gradients import Bucket
 from treadle.planner.passes import ROOMS
 from treadle.planner.passes.collective import planning as collective
@@ -62,12 +66,41 @@ def test_parts_share_the_limit_and_the_one_it_ended_is_named(monkeypatch: pytest
     assert said[line - 2].startswith("plan allreduce-0")
 
 
+def test_measuring_is_not_part_of_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([10.0, 25.0])
+    monkeypatch.setattr(pipeline, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    monkeypatch.setattr(load, "load_function", lambda *_: None)
+    monkeypatch.setattr(graph, "capture", lambda *_: perceptron())
+    monkeypatch.setattr(call_costs, "with_roofline", lambda trace, hardware: trace)
+
+    def measured(trace: Trace, *rest: Any) -> tuple[Trace, None]:
+        rest[-2]("measure the step")
+        return trace, None
+
+    monkeypatch.setattr(runtime_costs, "with_runtime_costs", lambda hardware, say, cache: hardware)
+    monkeypatch.setattr(costs, "with_step_costs", measured)
+    clocks: list[Clock] = []
+
+    def plans(parts: object, given: JobInputs, say: object, clock: Clock) -> None:
+        clocks.append(clock)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline, "_plans", plans)
+    save(JOB, tmp_path / "job.json")
+    said: list[str] = []
+    clock = Clock(100.0, 0.0, lambda: 30.0, limit_s=100.0)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.plan_job(tmp_path / "job.json", tmp_path / "out", said.append, clock, measure=True)
+    assert (clocks[0].left_s, clocks[0].elapsed_s, clocks[0].whole_s) == (85.0, 15.0, 100.0)
+    assert "  the time limit is for the plans, not for what is measured before them" in said
+
+
 def test_the_limit_of_a_job_is_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from treadle.cli.main import run
 
     clocks: list[Clock | None] = []
 
-    def plan(path: Path, out: Path, say: object, clock: Clock | None) -> None:
+    def plan(path: Path, out: Path, say: object, clock: Clock | None, **_: bool) -> None:
         clocks.append(clock)
         raise KeyboardInterrupt
 

@@ -46,7 +46,13 @@ def write_job(folder: Path, old: str = "", new: str = "") -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def cache(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment with a cache of its own."""
+    return {**os.environ, "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, cache: dict[str, str]) -> tuple[Path, str]:
     """The folder and the standard output of one finished job."""
     folder = tmp_path_factory.mktemp("job")
     write_job(folder)
@@ -61,8 +67,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         str(folder / "out"),
         "--json",
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=cache)
     assert done.returncode == 0, done.stderr
+    assert "measure the step on 2 processes" in done.stderr
     return folder / "out", done.stdout
 
 
@@ -84,15 +91,38 @@ def test_everything_it_wrote_is_accepted(finished: tuple[Path, str], capsys: pyt
     assert "rejected" not in capsys.readouterr().out
 
 
-def test_plans_are_byte_identical_when_made_again(finished: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_second_run_measures_nothing_and_makes_the_same_plans(
+    finished: tuple[Path, str], tmp_path: Path, cache: dict[str, str]
+) -> None:
     write_job(tmp_path)
     command = [sys.executable, "-m", "treadle", "plan", "job", str(tmp_path / "job.yaml"), "-o", str(tmp_path / "out")]
-    subprocess.run([*command, "--no-run"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=cache)
+    assert "measure the step" not in done.stderr
+    assert done.stdout.startswith("predictions: ")
     written = sorted(path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*") if path.is_file())
     for name in written:
         if name.name != "report.html":
             assert (tmp_path / "out" / name).read_bytes() == (finished[0] / name).read_bytes(), name
     assert len(written) > 10
+
+
+def test_times_and_peak_are_predicted_and_measured(finished: tuple[Path, str]) -> None:
+    summary = json.loads(finished[1])
+    rows = {row[0]: row[1:] for row in summary["tables"][0]["rows"]}
+    assert list(rows) == [
+        "peak of live tensors, MiB",
+        "forward and backward, ms",
+        "exchange of gradients, ms",
+        "optimizer, ms",
+        "step with its exchange, ms",
+        "plain step with its exchange, ms",
+    ]
+    assert all(float(row[0]) > 0 and float(row[1]) > 0 for name, row in rows.items() if not name.startswith("plain"))
+    assert [row[0] for row in summary["tables"][1]["rows"]] == ["0", "1"]
+    trace = json.loads((finished[0] / "trace.json").read_text())
+    assert trace["costs"]["model"] == "measured"
+    assert "2 processes of 1 thread" in trace["costs"]["device"]
+    assert summary["predictions"] in (finished[0] / "report.html").read_text()
 
 
 def test_page_is_self_contained(finished: tuple[Path, str]) -> None:

@@ -12,7 +12,7 @@ from lxml import etree
 from msgspec.structs import replace
 
 from treadle.planner import resources
-from treadle.planner.documents.hardware import Device, Hardware, PcieSwitch
+from treadle.planner.documents.hardware import Device, Hardware, PcieSwitch, Uplink
 from treadle.planner.errors import InputError, MissingBackendError
 from treadle.probe.draw import topology_svg
 from treadle.probe.draw_layout import arrange
@@ -34,10 +34,31 @@ def test_every_shipped_profile_can_be_drawn_and_inlined(name):
     assert svg.startswith("<svg")
     shown = texts(svg)
     assert shown[0].startswith(f"{name}: ")
-    for rank in range(hardware.devices_per_node * min(hardware.nodes, 4)):
+    nodes = min(hardware.nodes, 16 if hardware.network and hardware.network.uplinks else 4)
+    for rank in range(hardware.devices_per_node * nodes):
         assert shown.count(str(rank)) == 1
     for nic in hardware.nics:
-        assert shown.count(nic.name) == min(hardware.nodes, 4)
+        assert shown.count(nic.name) == nodes
+
+
+def test_racks_are_drawn_with_their_uplinks_and_their_nodes_next_to_each_other():
+    pytest.importorskip("matplotlib")
+    hardware = load_hardware("racks-2x4")
+    names = ["rack 0: 1.25 GB/s", "rack 1: 1.25 GB/s"]
+    assert [text for text in texts(topology_svg(hardware)) if text.startswith("rack ")] == names
+    network = hardware.network
+    row, pair, other = (
+        Uplink(name=name, nodes=nodes, beta_us_per_MB=100)
+        for name, nodes in (("row", (1, 3, 5, 7)), ("pair", (5, 7)), ("other", (0, 2)))
+    )
+    mixed = replace(hardware, network=replace(network, uplinks=(pair, row, other)))
+    shown = texts(topology_svg(mixed))
+    assert [text for text in shown if text.startswith("node ")] == [f"node {n}" for n in (5, 7, 1, 3, 0, 2, 4, 6)]
+    assert "uplink row of 4 nodes: 10.49 GB/s per direction" in shown
+    many = texts(topology_svg(replace(mixed, nodes=10**11)))
+    assert [text for text in many if text.startswith("node ")] == [
+        f"node {n}" for n in (5, 7, 1, 3, 0, 2, 4, 6, *range(8, 16))
+    ]
 
 
 def test_the_same_input_gives_the_same_text_without_dates_or_versions():

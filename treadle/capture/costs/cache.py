@@ -11,15 +11,14 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 import msgspec
 import torch
 
-import treadle
 from treadle.capture.costs.measuring import Measured, this_device
 from treadle.host.cache_folder import cache_folder, make_private, require_private
+from treadle.host.source import source_digest
 from treadle.planner.documents.files import read_text, write_text
 from treadle.planner.errors import InputError
 
@@ -66,17 +65,11 @@ def file_of(device: str) -> Path:
 
 
 def _machine(device: str) -> tuple[str, ...]:
-    return (this_device(device), f"torch {torch.__version__}", f"kernels {_kernels()}")
-
-
-@cache
-def _kernels() -> str:
-    """Digest of the text of treadle's kernels as this process runs them."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(treadle.__file__).parent.glob("kernels/*.*")):
-        if path.suffix in (".py", ".cpp"):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+    return (
+        this_device(device),
+        f"torch {torch.__version__}",
+        f"kernels {source_digest('kernels/*.py', 'kernels/*.cpp')}",
+    )
 
 
 def _read(path: Path, device: str, report: Callable[[str], None]) -> dict[str, Measured]:

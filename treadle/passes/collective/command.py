@@ -65,7 +65,12 @@ def command(
         typer.Option(metavar="FILE", help="For alltoallv, sendrecv and custom: which rank sends what to which."),
     ] = None,
     instances: Annotated[
-        int | None, whole("Copies of every threadblock. [default: by simulated time]", least=1, most=64)
+        int | None,
+        whole(
+            "Copies of every threadblock. [default: by simulated time, twice as many where that saves 5%]",
+            least=1,
+            most=64,
+        ),
     ] = None,
     protocol: Annotated[
         Literal["auto", "Simple", "LL", "LL128"],
@@ -146,17 +151,32 @@ def command(
         note("interrupted: this is the best plan so far")
     elif plan.provenance.limit_fired:
         note("the time limit fired: this is the best plan so far")
+    runtime = _runtime_of(plan, profile)
     if as_json:
-        print_json("plan-collective", {**_facts(plan), "output": output, "sketch": sketch_file})
+        print_json("plan-collective", {**_facts(plan, runtime), "output": output, "sketch": sketch_file})
         return
-    _print_plan(plan, method)
+    _print_plan(plan, method, runtime)
     if sketch is None:
         typer.echo(f"wrote {output} and {Path(output).parent / sketch_file}, the sketch it follows")
     else:
         typer.echo(f"wrote {output}")
 
 
-def _facts(plan: Plan[CollectiveDecisions]) -> dict[str, Any]:
+Runtime = Literal["gpu", "cpu", "links", "none"]
+RUNTIMES: dict[Runtime, str] = {"gpu": "GPUs", "cpu": "the CPU runtime", "links": "links and ports"}
+"""What the program of a plan was simulated on; "none" where only its schedule was timed."""
+
+
+def _runtime_of(plan: Plan[CollectiveDecisions], hardware: Hardware) -> Runtime:
+    from treadle.passes.collective.tuning import on_cpu
+
+    transport = plan.provenance.options["transport"]
+    if "program_us" not in transport:
+        return "none"
+    return "links" if "by_size" in transport else "cpu" if on_cpu(hardware) else "gpu"
+
+
+def _facts(plan: Plan[CollectiveDecisions], runtime: Runtime) -> dict[str, Any]:
     """The plan in numbers, for programs."""
     found, certificate, options = plan.decisions, plan.certificate, plan.provenance.options
     links = {name: time / 1000 for name, time in options.get("candidates_ns", {}).items()}
@@ -175,6 +195,7 @@ def _facts(plan: Plan[CollectiveDecisions]) -> dict[str, Any]:
         "not_followed": options.get("not_followed", []),
         "optimal": certificate.optimal,
         "ranks": found.ranks,
+        "simulated_on": runtime,
         "skipped": options.get("skipped", {}),
         "t1_us": None if found.routing_ns is None else found.routing_ns / 1000,
         "t2_us": None if found.ordering_ns is None else found.ordering_ns / 1000,
@@ -185,7 +206,7 @@ def _facts(plan: Plan[CollectiveDecisions]) -> dict[str, Any]:
     }
 
 
-def _print_plan(plan: Plan[CollectiveDecisions], method: str) -> None:
+def _print_plan(plan: Plan[CollectiveDecisions], method: str, runtime: Runtime) -> None:
     """The plan in a few lines, for people."""
     from treadle.planner.passes import pass_of
 
@@ -199,10 +220,10 @@ def _print_plan(plan: Plan[CollectiveDecisions], method: str) -> None:
     bound = f"lower bound over {certificate.scope} {certificate.lower_bound / 1000:,.3f} us ({verdict})"
     if "program_us" in options["transport"]:
         carried = f"{found.protocol}, {many(found.instances, 'instance')}{', ports in turn' if found.ordered else ''}"
-        typer.echo(f"  time         {time_us:,.3f} us, simulated as a program: {carried}")
-        typer.echo(f"  links        {_us(found.makespan_ns)} for its messages alone, {bound}")
+        typer.echo(f"  time         {time_us:,.3f} us, program simulated on {RUNTIMES[runtime]}: {carried}")
+        typer.echo(f"  schedule     {_us(found.makespan_ns)} in the alpha-beta model, {bound}")
     else:
-        typer.echo(f"  time         {time_us:,.3f} us, {bound}")
+        typer.echo(f"  time         {time_us:,.3f} us, schedule in the alpha-beta model, {bound}")
     typer.echo(f"  method       {plan.provenance.method}")
     if found.routing_ns is not None:
         typer.echo(
@@ -241,7 +262,7 @@ def _print_candidates(options: dict[str, Any]) -> None:
     for name in ranked:
         program = (f"{programs[name]:,.3f}" if name in programs else None,) if programs else ()
         rows.append((name, *program, f"{links[name] / 1000:,.3f}", "chosen" if name == options["chosen"] else " "))
-    columns = ("method", "us", "us on links alone", "") if programs else ("method", "us", "")
+    columns = ("method", *(["program us"] if programs else []), "schedule us", "")
     print_table("methods compared", columns, rows)
     names: dict[str, list[str]] = {}
     for name, why in sorted(options.get("skipped", {}).items()):

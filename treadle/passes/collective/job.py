@@ -6,22 +6,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from treadle.job.part import (
     JobInputs,
     JobPart,
     JobPlan,
-    PartReport,
-    PredictedRow,
+    PartPrediction,
     RankStep,
-    TrainingComparison,
+    Unplanned,
     WantedDocument,
 )
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.sketch import Sketch
+from treadle.planner.documents.trace import Trace
 from treadle.planner.graph.gradients import Bucket, buckets_of
+from treadle.planner.passes import require_pass
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.job import CollectiveJob
 from treadle.planner.search.clock import Clock
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CollectivePart(JobPart):
+    exchanges: ClassVar[bool] = True
     job: CollectiveJob
 
     def wants(self) -> Mapping[str, WantedDocument]:
@@ -42,21 +45,20 @@ class CollectivePart(JobPart):
             for name, bucket in self._messages(given).items()
         ]
 
-    def training(self, given: JobInputs, out: Path) -> Callable[[RankStep], None]:
-        return partial(
-            _exchange,
-            [(bucket.parameters, str(out / name)) for name, bucket in self._messages(given).items()],
-        )
+    def unplanned(self, trace: Trace) -> Unplanned:
+        (everything,) = buckets_of(trace, 1)  # any number of messages packs the same bytes
+        return Unplanned(partial(_average, [everything.parameters], None))
 
-    def report(self, plans: Mapping[str, Plan], measured: TrainingComparison | None) -> PartReport:
-        if measured is None:
-            return PartReport()
-        step_ms = sum(plan.prediction.time_us for plan in plans.values()) / 1e3
-        note = (
-            "The exchange is followed message by message in Python, which takes longer than the links of the profile."
-        )
-        exchange = PredictedRow("exchange of gradients, ms", step_ms, measured.planned.exchange_s * 1e3)
-        return PartReport(rows=(exchange,), step_ms=step_ms, note=note)
+    def training(self, given: JobInputs, out: Path) -> Callable[[RankStep], None]:
+        messages = self._messages(given)
+        folders = [str(out / name) for name in messages]
+        return partial(_average, [bucket.parameters for bucket in messages.values()], folders)
+
+    def prediction(self, plans: Mapping[str, Plan]) -> PartPrediction:
+        messages = (require_pass(plan, CollectiveDecisions, name) for name, plan in plans.items())
+        time_us = sum(plan.prediction.time_us for plan in plans.values())
+        largest = max(plan.decisions.input_bytes for plan in messages)
+        return PartPrediction(exchange_ms=time_us / 1e3, exchange_bytes=largest)
 
     def _messages(self, given: JobInputs) -> dict[str, Bucket]:
         """The gradients that each plan exchanges, by its name."""
@@ -64,37 +66,43 @@ class CollectivePart(JobPart):
 
 
 def _plan(bucket: Bucket, given: JobInputs, clock: Clock | None, on_progress: Callable[[Progress], None]) -> Plan:
+    from treadle.passes.collective.tuning import on_cpu, pricing
     from treadle.planner.passes.collective.limits import Limits
     from treadle.planner.passes.collective.planning import CollectiveOptions, make_request, plan_collective, references
 
     sketch = given.others["sketch"]
     assert isinstance(sketch, Sketch)
-    # A CPU process runs its threadblocks one after the other: more instances would only mean smaller messages.
-    instances = 1 if all(device.kind == "cpu" for device in given.hardware.devices) else None
+    # Without costs of the CPU runtime: its processes have one thread, so that more instances only cut messages.
+    cpu, priced = all(device.kind == "cpu" for device in given.hardware.devices), on_cpu(given.hardware)
+    instances = 1 if cpu and not priced else None
+    price = pricing(given.hardware, None, instances) if priced else None
     return plan_collective(
         make_request("allreduce", given.hardware, sketch, bucket.bytes),
-        options=CollectiveOptions("auto", instances, limits=Limits(time_s=given.limit_s)),
+        options=CollectiveOptions("auto", instances, limits=Limits(time_s=given.limit_s), pricing=price),
         clock=clock,
         inputs=references(given.hardware, sketch, None, {"hardware": "hardware.json", "sketch": "sketch.json"}),
         on_progress=on_progress,
     )
 
 
-def _exchange(messages: Sequence[tuple[Sequence[str], str]], step: RankStep) -> None:
-    """Average the gradients of each message, named by their parameters, with the artefacts in its folder."""
+def _average(messages: Sequence[Sequence[str]], folders: Sequence[str] | None, step: RankStep) -> None:
+    """Average the gradients of each message, named by their parameters, with the artefacts in its folder; without
+    folders everything is done but the exchange."""
     import torch
 
     from treadle.runtime.collective.messages import load_executor
 
     parameters = dict(step.model.named_parameters())
-    programs = [(names, load_executor(folder, step.rank)) for names, folder in messages]
+    programs = [None] * len(messages) if folders is None else [load_executor(f, step.rank) for f in folders]
 
     def exchange() -> None:
-        for names, allreduce in programs:
-            gradients = [gradient for name in names if (gradient := parameters[name].grad) is not None]
-            flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-            summed = allreduce(flat).div_(step.world)
-            for gradient, part in zip(gradients, summed.split([g.numel() for g in gradients]), strict=True):
-                gradient.copy_(part.view_as(gradient))
+        for names, allreduce in zip(messages, programs, strict=True):
+            held = [parameters[name] for name in names if parameters[name].grad is not None]
+            flat = torch.cat([parameter.grad.reshape(-1) for parameter in held if parameter.grad is not None])
+            for parameter in held:  # the message takes over their memory
+                parameter.grad = None
+            summed = (flat if allreduce is None else allreduce(flat)).div_(step.world)
+            for parameter, part in zip(held, summed.split([each.numel() for each in held]), strict=True):
+                parameter.grad = part.view_as(parameter)
 
     step.exchanges.append(exchange)

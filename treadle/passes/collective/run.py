@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from treadle.cli.json_output import print_json
-from treadle.cli.output import print_table, require_good
+from treadle.cli.output import note, print_table, require_good
 from treadle.passes.interface import DEFAULT_SIZES, RunOptions
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.quantities import parse_list, parse_number
 from treadle.planner.errors import CheckFailed, InputError
 
@@ -65,9 +67,9 @@ def _run(
     from treadle.codegen.collective.expected import expected_outputs
     from treadle.codegen.targets import PLAN_NAME
     from treadle.planner.documents import store
-    from treadle.planner.documents.plan import Plan
     from treadle.runtime.collective.compare import compare
     from treadle.runtime.collective.messages import decisions_in, programs_in
+    from treadle.runtime.joined import joined_rank
 
     programs, decisions = programs_in(folder), decisions_in(folder)
     for name, program in programs.items():
@@ -78,25 +80,99 @@ def _run(
     if world not in (None, ranks):
         raise InputError(f"found {world}, expected {ranks}: the collective has that many ranks", where="--world")
     plan = store.load(folder / PLAN_NAME, Plan) if (folder / PLAN_NAME).is_file() else None
-    rows = compare(programs, decisions, sizes=sizes, dtypes=dtypes, ops=ops, repeats=repeats, timeout=timeout)
-    if as_json:
-        print_json("run-collective", {"results": [{**asdict(row), "good": row.good} for row in rows]})
-    else:
-        reference = plan.inputs.get("hardware") if plan is not None else None
-        _print(rows, ranks, reference.file if reference is not None else None)
+    machine = None if plan is None else _hardware_of(plan, folder / PLAN_NAME)
+    rows = compare(
+        programs, decisions, sizes=sizes, dtypes=dtypes, ops=ops, repeats=repeats, timeout=timeout, hardware=machine
+    )
+    joined = joined_rank()
+    if joined is None or joined[0] == 0:
+        if as_json:
+            print_json("run-collective", {"results": [{**asdict(row), "good": row.good} for row in rows]})
+        else:
+            reference = plan.inputs.get("hardware") if plan is not None else None
+            profile = reference.file if reference is not None else None
+            hosts = _hosts_of(machine, ranks) if machine is not None and joined is None else 1
+            _print(rows, ranks, profile, hosts, joined is not None)
     require_good(rows, "differ from PyTorch's")
 
 
-def _print(rows: list[Any], ranks: int, hardware: str | None) -> None:
+def _hardware_of(plan: Plan[Any], path: Path) -> Hardware | None:
+    """The unchanged profile that a plan was made for, None where it is not found."""
+    from treadle.check.inputs import inputs_of
+    from treadle.planner.documents.sources import find_input
+
+    reference = plan.inputs.get("hardware")
+    if reference is None:
+        return None
+    try:
+        file = find_input("hardware", Hardware, reference, str(path), None)
+        found = inputs_of(plan, str(path), {"hardware": file}, fresh=False)[1].get("hardware")
+    except InputError:
+        return None
+    return found if isinstance(found, Hardware) else None
+
+
+def _hosts_of(hardware: Hardware, ranks: int) -> int:
+    """The number of hosts for which times of the first `ranks` ranks are predicted."""
+    cpu, before, hosts = hardware.transports.cpu, 0, 0
+    for node in hardware.every_node:
+        hosts, before = hosts + (before < ranks), before + node.devices_per_node
+    return 1 if cpu is not None and cpu.hosts == "one" else hosts
+
+
+def _print(rows: list[Any], ranks: int, hardware: str | None, hosts: int, joined: bool) -> None:
+    """hosts: those that the prediction is for, where all processes were on one."""
     from treadle.planner.documents.scalars import format_bytes
 
     def cells(row: Any) -> tuple[object, ...]:
         error = "equal" if row.max_error == 0 else f"{row.max_error:.2g}"
         times = [row.seconds, row.reference_seconds, *([row.predicted_seconds] if hardware else [])]
         shown = ("" if time is None else f"{time * 1e3:.3f}" for time in times)
-        return row.program, row.dtype, row.op, f"{row.elements:,}", format_bytes(row.bytes), error, *shown
+        ratio = (_ratio(row.predicted_seconds / row.seconds) if row.predicted_seconds else "",) if hardware else ()
+        return row.program, row.dtype, row.op, f"{row.elements:,}", format_bytes(row.bytes), error, *shown, *ratio
 
     right = "all results equal within rounding" if all(row.good for row in rows) else "some results are wrong"
     columns = ("program", "dtype", "op", "elements", "input", "max error", "ours ms", "torch ms")
-    predicted = (f"predicted ms on {hardware}",) if hardware else ()
-    print_table(f"{ranks} processes on this machine; {right}", (*columns, *predicted), [*map(cells, rows)])
+    predicted = (f"predicted ms on {hardware}", "predicted / ours") if hardware else ()
+    where = "together" if joined else "on this machine"
+    print_table(f"{ranks} processes {where}; {right}", (*columns, *predicted), [*map(cells, rows)])
+    if hosts > 1:
+        note(f"the prediction is for {hosts} hosts of {hardware}, and all processes ran on this one")
+        return
+    for line in _misses(rows):
+        note(line)
+
+
+def _ratio(value: float) -> str:
+    return f"{value:,.2f}" if value >= 0.1 else f"{value:.4f}"
+
+
+def _times(value: float) -> str:
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}"
+
+
+def _misses(rows: list[Any]) -> list[str]:
+    """A line for each program and term by which predictions differ by more than a third, about the worst of them."""
+    from treadle.codegen.collective.simulate_cpu import TERMS
+    from treadle.planner.documents.scalars import format_bytes, format_time
+
+    worst: dict[tuple[str, str], Any] = {}
+    for row in rows:
+        if row.off is not None:
+            known = worst.get((row.program, row.off))
+            if known is None or _distance(row) > _distance(known):
+                worst[row.program, row.off] = row
+
+    def line(row: Any, off: str) -> str:
+        predicted, measured = (format_time(float(f"{s * 1e9:.3g}")) for s in (row.predicted_seconds, row.seconds))
+        word = "long" if row.seconds > row.predicted_seconds else "fast"
+        times = f"measured {measured}, {_times(_distance(row))} times as {word}"
+        where = f"{row.program} at {format_bytes(row.bytes)} of {row.dtype}"
+        return f"{where}: predicted {predicted}, most of it {TERMS[off]}; {times}"
+
+    return [line(row, off) for (_, off), row in worst.items()]
+
+
+def _distance(row: Any) -> float:
+    ratio: float = row.seconds / row.predicted_seconds
+    return max(ratio, 1 / ratio)

@@ -1,5 +1,8 @@
 """Protocol and instances of a collective plan, by the simulated time of the program that it becomes.
 
+A plan is priced for the runtime that will execute it: for GPUs by `simulate_xml`, for CPUs whose profile has the costs
+of the CPU runtime by `simulate_cpu`, which has no protocols, else by links and ports alone.
+
 Simple, LL and LL128 are simulated with 1, 2, 4, ... instances (`treadle.codegen.collective.simulate_xml`). A protocol
 gets more instances as long as doubling them gains GAIN and it takes at most BEHIND times as long as the best one with
 the same number; a program has at most BLOCKS threadblocks on each device, unless even one instance needs more. Of times
@@ -19,6 +22,7 @@ from treadle.codegen.collective import check as check_program
 from treadle.codegen.collective.expected import expected_outputs
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.program import RECEIVING, SENDING, CollectiveProgram
+from treadle.codegen.collective.simulate_cpu import simulate_cpu
 from treadle.codegen.collective.simulate_program import simulate_program
 from treadle.codegen.collective.simulate_xml import simulate_xml
 from treadle.planner.documents.collective import Protocol
@@ -38,6 +42,10 @@ CHANNELS = 32
 """What every runtime takes: each instance has a channel of its own."""
 SEARCHED_TRANSFERS = 8192
 """Plans with more are simulated in one protocol and number of instances, those of the rules by size."""
+CPU_TRANSFERS = 4096
+"""Plans for the CPU runtime with more are not simulated."""
+CPU_INSTANCES = (1, 2)
+"""A rank has one thread, whatever the instances: more of them only overlap messages."""
 MOST_TRANSFERS = 32_768
 """Plans with more are not simulated."""
 MOST_STEPS = 25_000
@@ -65,8 +73,11 @@ class Tuner:
             program = self.program(key)
             whole = program.chunks_per_loop * self.decisions.chunk_bytes / key[1]
             size = max(1, round(whole * input_bytes / self.decisions.input_bytes))
-            timing = simulate_xml(program, self.hardware, size, SIMULATED)
-            self.times[key, input_bytes] = round(timing.time_us, 3)
+            if on_cpu(self.hardware):
+                time = simulate_cpu(program, self.hardware, size).time_us
+            else:
+                time = simulate_xml(program, self.hardware, size, SIMULATED).time_us
+            self.times[key, input_bytes] = round(time, 3)
         return self.times[key, input_bytes]
 
     def program(self, key: Key) -> CollectiveProgram:
@@ -146,12 +157,16 @@ def tuner(
     protocols = tuple(name for name in allowed if protocol in (None, "auto", name))
     if not protocols:
         return f"links of this machine do not carry {protocol}"
-    if all(device.kind == "cpu" for device in hardware.devices):
+    cpu = on_cpu(hardware)
+    if not cpu and all(device.kind == "cpu" for device in hardware.devices):
         return "protocols are those of GPUs"
-    if len(decisions.transfers) > MOST_TRANSFERS:
-        return f"{len(decisions.transfers)} transfers, more than the {MOST_TRANSFERS} that are simulated"
+    most = CPU_TRANSFERS if cpu else MOST_TRANSFERS
+    if len(decisions.transfers) > most:
+        return f"{len(decisions.transfers)} transfers, more than the {most} that are simulated"
     counts = (instances,) if instances else tuple(2**power for power in range(CHANNELS.bit_length()))
-    if len(decisions.transfers) > SEARCHED_TRANSFERS:
+    if cpu:
+        protocols, counts = protocols[:1], (instances,) if instances else CPU_INSTANCES
+    elif len(decisions.transfers) > SEARCHED_TRANSFERS:
         protocols, counts = (decisions.protocol,), (decisions.instances,)
     made = Tuner(decisions, hardware, protocols, counts, over=over)
     try:
@@ -159,6 +174,11 @@ def tuner(
     except (InputError, CheckFailed) as error:
         return str(error)
     return made
+
+
+def on_cpu(hardware: Hardware) -> bool:
+    """Whether the CPU runtime will run programs for these devices, at costs that the profile has."""
+    return hardware.transports.cpu is not None and all(device.kind == "cpu" for device in hardware.devices)
 
 
 def pricing(hardware: Hardware, protocol: str | None, instances: int | None) -> Pricing:
@@ -195,7 +215,7 @@ class SimulatedPrices:
                 found, times = apart, other
         chosen = best(times)
         time = times[chosen]
-        turns = searched and (like is None or like.ordered)
+        turns = searched and (like is None or like.ordered) and not on_cpu(self.hardware)
         in_turn = found.in_turn_us(chosen, size) if turns and not over() else None
         ordered = in_turn is not None and in_turn < time
         compared: dict[str, object] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,20 @@ def run_fusion(folder: Path, backend: Any, repeats: int, timeout: float | None, 
     """Compare the kernels in `folder` with the interpreter and print a row for each kind of data."""
     from treadle.planner.errors import CheckFailed
     from treadle.runtime.fusion.folder import run_folder
+    from treadle.runtime.joined import joined_rank, started_rank
 
-    rows = run_folder(folder, backend, repeats=repeats, timeout=timeout)
+    across = backend == "cpu" and joined_rank() is not None
+    with started_rank() if across else nullcontext() as started:
+        rows = run_folder(folder, backend, repeats=repeats, timeout=timeout, started=started)
+    if started is not None and started.rank:
+        if not all(row.good for row in rows):
+            raise CheckFailed(f"{folder}: wrong, as rank 0 reports")
+        return
     if as_json:
         print_json("run-fusion", {"results": [{**asdict(row), "good": row.good} for row in rows]})
     else:
         print_table(
-            f"{folder}: {many(rows[0].runs, 'run')} on {_place(backend)}",
+            f"{folder}: {many(rows[0].runs, 'run')} on {_place(backend, started is not None)}",
             ("data", "values", "ms", "sent", "predicted", "traffic", "predicted"),
             [
                 (
@@ -48,5 +56,7 @@ def run_fusion(folder: Path, backend: Any, repeats: int, timeout: float | None, 
         raise CheckFailed(f"{folder}: {many(len(wrong), 'tensor')} wrong", tuple(wrong))
 
 
-def _place(backend: str) -> str:
+def _place(backend: str, started: bool) -> str:
+    if started:
+        return "processes that were started together"
     return {"cpu": "processes of this machine", "fibers": "fibers, in random orders", "cuda": "GPUs"}[backend]

@@ -12,14 +12,16 @@ SAVED = "memory saved"
 KEPT = "the step that keeps everything"
 
 
-def memory_cards(decisions: MemoryDecisions) -> tuple[Card, ...]:
-    """Predicted; against plain PyTorch, or where that is not known against the step that keeps everything."""
-    problem = decisions.problem
-    peak, plain = decisions.exact_peak_bytes, plain_peak(problem)
+def memory_cards(decisions: MemoryDecisions, peak: int | None = None) -> tuple[Card, ...]:
+    """Predicted; against plain PyTorch, or where that is not known against the step that keeps everything. peak: bytes
+    at the peak of the whole step, by default that of the passes, which the plan decides."""
+    problem, in_passes = decisions.problem, decisions.exact_peak_bytes
+    whole, plain = in_passes if peak is None else peak, plain_peak(problem)
+    known = "predicted" if whole == in_passes else "predicted for forward and backward"
     return (
-        fits_card(peak, problem.budget_bytes, "predicted peak"),
+        fits_card(whole, problem.budget_bytes, "predicted peak"),
         saved_card(
-            SAVED, peak, plain or decisions.store_all_peak_bytes, "plain PyTorch" if plain else KEPT, "predicted"
+            SAVED, in_passes, plain or decisions.store_all_peak_bytes, "plain PyTorch" if plain else KEPT, known
         ),
         step_time_card(decisions),
         Card("same numbers", "checked, not run", None, CHECKED.format("every operator reads what the model computes")),

@@ -8,10 +8,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.job.part import JobInputs, JobPart, JobPlan, PartReport, PredictedRow, RankStep, TrainingComparison
+from treadle.job.part import (
+    JobInputs,
+    JobPart,
+    JobPlan,
+    PartPrediction,
+    PartReport,
+    RankStep,
+    TrainingComparison,
+    Unplanned,
+)
 from treadle.passes.memory.cards import measured_cards, memory_cards
 from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.documents.store import digest
+from treadle.planner.documents.trace import Trace
 from treadle.planner.passes import require_pass
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.search.clock import Clock
@@ -19,8 +29,11 @@ from treadle.planner.search.clock import Clock
 if TYPE_CHECKING:
     from treadle.planner.passes.memory.planning import Budget
     from treadle.planner.solver import Progress
+    from treadle.runtime.memory.apply import PlannedModule
 
 NAME = "memory"
+UNLIMITED = 2**62
+"""Bytes of a budget under which everything is kept."""
 
 
 @dataclass(frozen=True)
@@ -42,36 +55,56 @@ class MemoryPart(JobPart):
 
         return [JobPlan(NAME, f"memory under {self.spelled}", plan)]
 
+    def unplanned(self, trace: Trace) -> Unplanned:
+        from treadle.codegen.memory.torch_module import FILE_NAME, generate
+        from treadle.planner.passes.memory.extract.problem import problem_from_trace
+        from treadle.planner.passes.memory.planning import plan_memory, with_budget
+
+        plan = plan_memory(with_budget(problem_from_trace(trace), UNLIMITED))
+        text = generate(plan, trace)[FILE_NAME]
+        return Unplanned(partial(_train_by, text, trace.name), plan.decisions.objective_ns)
+
     def training(self, given: JobInputs, out: Path) -> Callable[[RankStep], None]:
         return partial(_train_under, str(out / f"{NAME}.plan.json"), str(out / "trace.json"))
 
-    def report(self, plans: Mapping[str, Plan], measured: TrainingComparison | None) -> PartReport:
-        plan = require_pass(plans[NAME], MemoryDecisions, f"{NAME}.plan.json")
-        predicted, budget = plan.decisions.exact_peak_bytes, plan.decisions.problem.budget_bytes
+    def prediction(self, plans: Mapping[str, Plan]) -> PartPrediction:
+        plan = self._plan(plans)
+        return PartPrediction(compute_ms=plan.prediction.time_us / 1e3, compute_bytes=plan.decisions.exact_peak_bytes)
+
+    def report(self, plans: Mapping[str, Plan], peak: int | None, measured: TrainingComparison | None) -> PartReport:
+        decisions = self._plan(plans).decisions
+        budget = decisions.problem.budget_bytes
         unchecked = (
             "the memory problem itself was extracted from the trace by the planner's own code, which only the measured "
             "peak of a run tests"
         )
         if measured is None:
-            return PartReport(memory_cards(plan.decisions), unchecked=unchecked)
-        peak, plain = measured.planned.peak_bytes, measured.plain.peak_bytes
-        over = f"measured peak {peak} bytes exceeds the budget of {budget} bytes"
-        step_ms = plan.prediction.time_us / 1e3
-        return PartReport(
-            measured_cards(peak, budget, plain),
-            (over,) if peak > budget else (),
-            (
-                PredictedRow("peak of live tensors, MiB", predicted / 2**20, peak / 2**20),
-                PredictedRow("forward and backward, ms", step_ms, measured.planned.compute_s * 1e3),
-            ),
-            step_ms,
-            unchecked=unchecked,
-        )
+            known, found = "predicted", decisions.exact_peak_bytes if peak is None else peak
+            cards = memory_cards(decisions, found)
+        else:
+            known, found = "measured", measured.planned.peak_bytes
+            cards = measured_cards(found, budget, measured.plain.peak_bytes)
+        over = f"{known} peak {found} bytes exceeds the budget of {budget} bytes"
+        return PartReport(cards, (over,) if found > budget else (), unchecked)
+
+    def _plan(self, plans: Mapping[str, Plan]) -> Plan[MemoryDecisions]:
+        return require_pass(plans[NAME], MemoryDecisions, f"{NAME}.plan.json")
 
 
 def _train_under(plan: str, trace: str, step: RankStep) -> None:
     from treadle.runtime.memory.apply import apply
+
+    _train(apply(step.model, plan, trace), step)
+
+
+def _train_by(text: str, name: str, step: RankStep) -> None:
+    from treadle.runtime.memory.apply import PlannedModule
+    from treadle.runtime.memory.step import load_step
+
+    _train(PlannedModule(step.model, load_step(text, name)), step)
+
+
+def _train(planned: PlannedModule, step: RankStep) -> None:
     from treadle.runtime.training import loss_of
 
-    planned = apply(step.model, plan, trace)
     step.loss_of = lambda batch: loss_of(planned(*batch.args, **batch.kwargs))

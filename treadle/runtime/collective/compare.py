@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -16,15 +17,18 @@ from torch.distributed import ReduceOp
 
 from treadle.codegen.collective.msccl import xml
 from treadle.codegen.collective.program import CollectiveProgram
+from treadle.codegen.collective.simulate_cpu import simulate_cpu, terms_us
 from treadle.codegen.collective.simulate_program import simulate_program
 from treadle.codegen.collective.symbolic import UNSPECIFIED
+from treadle.planner.documents.hardware import Hardware
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.collectives import form_of
 from treadle.runtime.collective.messages import REDUCING, Executor, cut_of, executor
 from treadle.runtime.comparison import DTYPES, Row, difference, random, rounding_of_sums
-from treadle.runtime.launch import launch
+from treadle.runtime.joined import run_ranks
 
+SAMPLE_SECONDS, MOST_CALLS, WARM_CALLS = 0.01, 50, 2
 OPS = {"sum": ReduceOp.SUM, "avg": ReduceOp.SUM, "min": ReduceOp.MIN, "max": ReduceOp.MAX}
 """Gloo has no average: the reference divides the sum, too."""
 
@@ -38,6 +42,9 @@ class Measured(Row):
     """Bytes of one rank's input."""
     reference_seconds: float
     predicted_seconds: float | None = None
+    """None without a plan, and where no rank has any data."""
+    off: str | None = None
+    """What most of the prediction consists of, where it differs from the measured time by more than a third."""
 
 
 def compare(
@@ -49,10 +56,12 @@ def compare(
     ops: Sequence[str] = ("sum",),
     repeats: int = 5,
     timeout: float | None = None,
+    hardware: Hardware | None = None,
 ) -> list[Measured]:
     """Run all `programs` (of one number of ranks) with real processes on every size, dtype and op.
 
-    `decisions` predicts times, on the hardware it was planned for, and says what an irregular collective must do.
+    `decisions` predicts times, on the hardware it was planned for, and says what an irregular collective must do;
+    where that `hardware` is given and has costs of the CPU runtime, they make the prediction.
     Raises InputError for an irregular collective without them, and what `launch` raises.
     """
     for name, program in programs.items():
@@ -61,11 +70,11 @@ def compare(
     world = len(next(iter(programs.values())).ranks)
     texts = {name: xml.emit(program) for name, program in programs.items()}
     jobs = _Jobs(texts, decisions, tuple(sizes), tuple(dtypes), tuple(ops), repeats)
-    by_rank = launch(world, _worker, (jobs,), timeout)
+    by_rank = run_ranks(world, _worker, (jobs,), timeout)
     names = ("bytes", "max_error", "tolerance", "seconds", "reference_seconds")
     worst = ({name: max(getattr(row, name) for row in each) for name in names} for each in zip(*by_rank, strict=True))
     rows = [changed(row, **most) for row, most in zip(by_rank[0], worst, strict=True)]
-    return [changed(row, predicted_seconds=predict(programs[row.program], decisions, row.bytes)) for row in rows]
+    return [_predicted(row, programs[row.program], decisions, hardware) for row in rows]
 
 
 class _Jobs(NamedTuple):
@@ -75,6 +84,23 @@ class _Jobs(NamedTuple):
     dtypes: Sequence[str]
     ops: Sequence[str]
     repeats: int
+
+
+def _predicted(
+    row: Measured, program: CollectiveProgram, decisions: CollectiveDecisions | None, hardware: Hardware | None
+) -> Measured:
+    if not row.bytes:  # no step has anything to do
+        return row
+    if hardware is None or hardware.transports.cpu is None or hardware.ranks < len(program.ranks):
+        return changed(row, predicted_seconds=predict(program, decisions, row.bytes))
+    parts = cut_of(decisions) if program.collective in UNSPECIFIED else program.part_chunks
+    size = row.elements * DTYPES[row.dtype].itemsize / parts * program.chunks_per_loop
+    seconds = simulate_cpu(program, hardware, size).time_us / 1e6
+    off = None
+    if seconds and abs(row.seconds / seconds - 1) > 1 / 3:
+        terms = terms_us(program, hardware, size)
+        off = max(terms, key=terms.__getitem__)
+    return changed(row, predicted_seconds=seconds, off=off)
 
 
 def predict(program: CollectiveProgram, decisions: CollectiveDecisions | None, size: int) -> float | None:
@@ -116,9 +142,11 @@ def _measure(task: _Task, dtype: str, op: str, count: int, repeats: int) -> Meas
 
     expected, found = theirs(), ours()
     times: tuple[list[float], list[float]] = ([], [])
+    works = _timed_works(task, data, op or "sum", count, expected, found)
+    counts = [_calls(work) for work in works]
     for _ in range(repeats):
-        for work, taken in zip((theirs, ours), times, strict=True):
-            taken.append(_timed(work))
+        for work, calls, taken in zip(works, counts, times, strict=True):
+            taken.append(_timed(work, calls))
     return Measured(
         program=task.name,
         dtype=dtype,
@@ -132,11 +160,33 @@ def _measure(task: _Task, dtype: str, op: str, count: int, repeats: int) -> Meas
     )
 
 
-def _timed(work: Callable[[], Any]) -> float:
+def _timed_works(
+    task: _Task, data: Tensor, op: str, count: int, expected: Tensor | None, found: Tensor
+) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """The framework's call and ours, both in buffers that are there before the clock starts."""
+    same = task.program.collective in ("allreduce", "broadcast", "reduce")
+    kept = data.clone() if same else None if expected is None else torch.empty_like(expected)
+    mine = data.clone()
+    out = None if found.data_ptr() == mine.data_ptr() or (task.run.inplace and same) else torch.empty_like(found)
+    part = count if task.run.irregular else None
+    return partial(_reference, task, data, op, count, kept), partial(task.run, mine, op=op, out=out, part=part)
+
+
+def _calls(work: Callable[[], Any]) -> int:
+    """How many calls one sample has, the same on all ranks: short ones would mostly show who left the barrier last."""
+    _timed(work, WARM_CALLS)
+    slowest = torch.tensor([_timed(work, WARM_CALLS)])
+    distributed.all_reduce(slowest, op=ReduceOp.MAX)
+    return max(1, min(MOST_CALLS, int(SAMPLE_SECONDS / float(slowest))))
+
+
+def _timed(work: Callable[[], Any], calls: int) -> float:
+    """Seconds of one of `calls` calls, one after the other."""
     distributed.barrier()
     start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+    for _ in range(calls):
+        work()
+    return (time.perf_counter() - start) / calls
 
 
 def _input(task: _Task, dtype: str, count: int) -> Tensor:
@@ -166,20 +216,21 @@ def _tolerance(program: CollectiveProgram, data: Tensor, op: str) -> float:
     return rounding_of_sums(len(program.ranks), data.dtype, float(total.max()))
 
 
-def _reference(task: _Task, data: Tensor, op: str, count: int) -> Tensor | None:
-    """What torch.distributed returns, None on ranks to which a collective promises nothing."""
+def _reference(task: _Task, data: Tensor, op: str, count: int, kept: Tensor | None = None) -> Tensor | None:
+    """What torch.distributed returns, None on ranks to which a collective promises nothing. `kept` takes the result;
+    where the call works in place it has the input."""
     program, rank = task.program, task.rank
     world, root = len(program.ranks), program.root or 0
     reduction = OPS[op]
     match program.collective:
         case "allgather":
-            result = data.new_empty(data.numel() * world)
+            result = data.new_empty(data.numel() * world) if kept is None else kept
             distributed.all_gather_single(result, data)
         case "reducescatter":
-            result = data.new_empty(data.numel() // world)
+            result = data.new_empty(data.numel() // world) if kept is None else kept
             distributed.reduce_scatter_single(result, data, op=reduction)
         case "alltoall":
-            result = torch.empty_like(data)
+            result = torch.empty_like(data) if kept is None else kept
             distributed.all_to_all_single(result, data)
         case "gather":
             rows = [torch.empty_like(data) for _ in range(world)] if rank == root else None
@@ -190,15 +241,15 @@ def _reference(task: _Task, data: Tensor, op: str, count: int) -> Tensor | None:
             if count:
                 distributed.scatter(result, list(data.chunk(world)) if rank == root else None, src=root)
         case "broadcast":
-            result = data.clone()
+            result = data.clone() if kept is None else kept
             distributed.broadcast(result, src=root)
         case "reduce":
-            result = data.clone()
+            result = data.clone() if kept is None else kept
             distributed.reduce(result, dst=root, op=reduction)
             if rank != root:
                 return None
         case "allreduce":
-            result = data.clone()
+            result = data.clone() if kept is None else kept
             distributed.all_reduce(result, op=reduction)
         case _:
             return _sent_one_by_one(task, data, count)

@@ -1,14 +1,12 @@
-"""Executes a collective program on real processes, over the point-to-point messages of torch.distributed.
+"""Executes a collective program on real processes, of one host or of several.
 
-Each rank follows its part of one sequence (`script`) and blocks on every receive: nothing is polled and nothing
-deadlocks. Messages go from memory to memory where that is safe, receives are posted as early as possible, so that what
-travels overlaps with what is added up.
+Each rank's part becomes actions that wait only for one another's chunks (`treadle.codegen.collective.actions`), which
+compiled code runs over shared memory and TCP (`wire`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +14,11 @@ import torch
 from torch import Tensor, distributed
 
 from treadle.codegen import emit
+from treadle.codegen.collective.actions import Action, Range, script_of
 from treadle.codegen.collective.msccl import xml
-from treadle.codegen.collective.program import CollectiveProgram, Connection
+from treadle.codegen.collective.program import CollectiveProgram
 from treadle.codegen.collective.symbolic import UNSPECIFIED
+from treadle.codegen.emit import text_digest
 from treadle.codegen.targets import PLAN_NAME
 from treadle.planner.documents import store
 from treadle.planner.documents.files import read_text
@@ -27,19 +27,8 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
 from treadle.planner.passes import as_pass
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
-from treadle.runtime.collective.script import Action, MessageEnd, Range, script_of
-
-FIFO_DEPTH = 2
-PIECE_BYTES = 2**19
-"""Messages above this travel in pieces."""
-
-COMBINE: dict[str, Callable[..., Tensor]] = {
-    "sum": torch.add,
-    "avg": torch.add,
-    "min": torch.minimum,
-    "max": torch.maximum,
-}
-"""How two contributions become one, by the name of the reduction; an average is a sum divided in the end."""
+from treadle.runtime.collective.wire.groups import wire_of
+from treadle.runtime.collective.wire.native import OPERATIONS, RankWire, WireScript
 
 REDUCING = frozenset({"allreduce", "reducescatter", "reduce"})
 GATHERING = frozenset({"allgather", "gather"})
@@ -71,7 +60,6 @@ def executor(
     group: Any = None,
     *,
     inplace: bool | None = None,
-    fifo_depth: int = FIFO_DEPTH,
     cut: int = 1,
 ) -> Executor:
     """A function that runs `program` as `rank` of `group`, which every rank must call with tensors of one shape.
@@ -86,8 +74,9 @@ def executor(
     if any(step.type == "ra" for _, _, step in program.steps()):
         raise InputError("found a step of type ra, which adds residuals that a call here does not have")
     here = not program.outofplace if inplace is None else inplace
-    script = script_of(program, rank, inplace=here, fifo_depth=fifo_depth)
-    return Executor(program, rank, group, here, script, cut)
+    script = script_of(program, rank, inplace=here)
+    wire = wire_of(distributed.group.WORLD if group is None else group)
+    return Executor(program, rank, wire, here, script, cut)
 
 
 def load_executor(folder: Path | str, rank: int, group: Any = None) -> Executor:
@@ -123,28 +112,34 @@ def cut_of(decisions: CollectiveDecisions | None) -> int:
     return 1 if decisions is None else decisions.chunkup * decisions.instances
 
 
+def require_average(dtype: torch.dtype) -> None:
+    """Raises InputError for tensors that have no average here: truth values and complex numbers."""
+    if dtype == torch.bool or dtype.is_complex:
+        raise InputError(f"found op 'avg' of tensors of {dtype}, expected integers or floats")
+
+
 class Executor:
     """See `executor`; `script` is what this rank does."""
 
     def __init__(
-        self, program: CollectiveProgram, rank: int, group: Any, inplace: bool, script: tuple[Action, ...], cut: int = 1
+        self,
+        program: CollectiveProgram,
+        rank: int,
+        wire: RankWire,
+        inplace: bool,
+        script: tuple[Action, ...],
+        cut: int = 1,
     ) -> None:
         self.program, self.rank, self.inplace, self.script = program, rank, inplace, script
-        self.group: Any = distributed.group.WORLD if group is None else group
         self.irregular = program.collective in UNSPECIFIED
         if self.irregular:
             own = program.ranks[rank]
             self.shape, self.part_chunks = Shape(own.input_chunks // cut, own.output_chunks // cut), cut
         else:
             self.shape, self.part_chunks = shape_of(program.collective, len(program.ranks)), program.part_chunks
-        self.widest: dict[tuple[Connection, int], int] = {}
-        """Chunks of each slot."""
-        self.kept: tuple[Any, dict[tuple[Connection, int], Tensor]] | None = None
-        self.most = max((step.count for _, _, step in program.steps()), default=1)
-        for action in script:
-            for message in (action.receives, action.sends):
-                if message is not None and message.slot is not None:
-                    self.widest[message.slot] = max(self.widest.get(message.slot, 0), message.count)
+        self.wire, self.tables = wire, WireScript(script, len(program.ranks))
+        self.scratch = torch.empty(0)
+        self.what = text_digest(f"{inplace} {program!r}")
 
     def __call__(
         self, tensor: Tensor, *, op: str = "sum", out: Tensor | None = None, part: int | None = None
@@ -160,19 +155,29 @@ class Executor:
         it; otherwise the input stays as it is, and `out`, a contiguous tensor of the result's size, takes the result
         where it is given. On ranks to which the collective promises nothing the result is unspecified.
 
-        Raises InputError when the tensor cannot be cut or `op` is unknown.
+        Raises InputError when the tensor cannot be cut or averaged, or `op` is unknown.
         """
-        if op not in COMBINE:
-            raise InputError(f"found op {op!r}, {meant(op, COMBINE)}")
+        if op not in OPERATIONS:
+            raise InputError(f"found op {op!r}, {meant(op, OPERATIONS)}")
+        if op == "avg" and self.program.collective in REDUCING:
+            require_average(tensor.dtype)
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+            found = f"a tensor of layout {tensor.layout} on {tensor.device}"
+            raise InputError(f"found {found}, expected a dense one on the CPU")
         part = self._part(tensor, part)
-        if part == 0 or (self.irregular and self.shape == Shape(0, 0)):
+        if out is not None:
+            size = math.prod(self._result_shape(tensor, part))
+            if (out.dtype, out.numel(), out.device) != (tensor.dtype, size, tensor.device):
+                found = f"{out.numel()} elements of {out.dtype} on {out.device}"
+                raise InputError(f"found an out of {found}, expected {size} of {tensor.dtype} on {tensor.device}")
+        if part == 0:
             return tensor.new_empty(self._result_shape(tensor, part)) if out is None else out
         width = math.ceil(part / self.part_chunks)
         averaged = op == "avg" and self.program.collective in REDUCING
         early = averaged and tensor.is_floating_point() and tensor.element_size() < 4
         given = tensor.detach() / len(self.program.ranks) if early else tensor.detach()
         buffers, direct = self._buffers(given, part, width, out)
-        self._run(buffers, width, given, COMBINE[op])
+        self.tables.run(self.wire, buffers, width, op, self.what)
         result = self._result(given, tensor, buffers, part, direct and not early, out)
         if averaged and not early:
             if result.is_floating_point():
@@ -217,11 +222,17 @@ class Executor:
             made = tensor.new_empty(self.shape.outputs, padded)
         if self.inplace and gathers:
             made[self.rank] = given[0]
-        scratch = tensor.new_empty(self.program.ranks[self.rank].scratch_chunks * width)
-        buffers = {"i": given.view(-1), "o": made.view(-1), "s": scratch}
+        buffers = {"i": given.view(-1), "o": made.view(-1), "s": self._scratch(tensor, width)}
         for source, target in self.program.ranks[self.rank].copies:
             _slice(buffers, ("o", target, 1), width).copy_(_slice(buffers, ("i", source, 1), width))
         return buffers, direct
+
+    def _scratch(self, like: Tensor, width: int) -> Tensor:
+        """Kept for the next call of the same size: new pages would cost more than the sums in them."""
+        elements = self.program.ranks[self.rank].scratch_chunks * width
+        if (self.scratch.numel(), self.scratch.dtype) != (elements, like.dtype):
+            self.scratch = like.new_empty(elements)
+        return self.scratch
 
     def _result_shape(self, tensor: Tensor, part: int) -> tuple[int, ...]:
         if self.irregular:
@@ -249,91 +260,6 @@ class Executor:
         if out.data_ptr() != result.data_ptr():
             out.detach().copy_(result.view(out.shape))
         return out
-
-    def _run(self, buffers: dict[str, Tensor], width: int, like: Tensor, combine: Callable[..., Tensor]) -> None:
-        """Execute the script. Large messages travel in pieces, so that one is in flight while another is added up."""
-        send, receive, script = self.group.send, self.group.recv, self.script
-        piece = max(1, PIECE_BYTES // like.element_size())
-        most = -(-self.most * width // piece)
-        slots = self._slots(width, like)
-        arriving: dict[int, list[tuple[Tensor, Any]]] = {}
-        leaving: dict[int, list[Any]] = {}
-        filled: dict[tuple[Connection, int], list[Any]] = {}
-
-        def place(message: MessageEnd, at: Range | None) -> Tensor:
-            if message.slot is not None:
-                return slots[message.slot][: message.count * width]
-            assert at is not None
-            return _slice(buffers, at, width)
-
-        for index, action in enumerate(script):
-            for earlier in action.waits:
-                _wait(leaving.pop(earlier, []))
-            for other in action.needs:
-                if other != index:
-                    _wait([work for _, work in arriving.pop(other, ())])
-            for post in action.posts:
-                message = script[post].receives
-                assert message is not None
-                arriving[post] = [
-                    (part, receive([part], message.peer, message.tag * most + number))
-                    for number, part in enumerate(place(message, script[post].writes).split(piece))
-                ]
-            if action.receives is not None and index not in action.needs:
-                continue
-            target = None if action.writes is None else _slice(buffers, action.writes, width)
-            sends, copy = action.sends, None
-            if sends is not None and sends.slot is not None:
-                _wait(filled.pop(sends.slot, []))
-                copy = place(sends, None)
-            operands = [_slice(buffers, at, width) for at in action.reads]
-            arrived = arriving.pop(index, None)
-            ends = (target, copy)
-            rows = zip(*(end.split(piece) for end in (*operands, *(e for e in ends if e is not None))), strict=True)
-            works = []
-            for number, row in enumerate(rows if operands or target is not None or copy is not None else ()):
-                terms, (to, slot) = list(row[: len(operands)]), _ends(row[len(operands) :], ends)
-                if arrived is not None:
-                    part, work = arrived[number]
-                    work.wait()
-                    terms.insert(0, part)
-                value = terms[0]
-                into = slot if to is None else to
-                if len(terms) > 1:
-                    value = combine(*terms, out=into)
-                elif into is not None and into.data_ptr() != value.data_ptr():
-                    value = into.copy_(value)
-                if sends is None:
-                    continue
-                if slot is not None and slot.data_ptr() != value.data_ptr():
-                    value = slot.copy_(value)
-                works.append(send([value], sends.peer, sends.tag * most + number))
-            if sends is not None and sends.slot is not None:
-                filled[sends.slot] = works
-            elif works:
-                leaving[index] = works
-        for messages in arriving.values():
-            _wait([work for _, work in messages])
-        for works in (*leaving.values(), *filled.values()):
-            _wait(works)
-
-    def _slots(self, width: int, like: Tensor) -> dict[tuple[Connection, int], Tensor]:
-        """Buffers that messages pass through, kept for the next call of the same size."""
-        key = (width, like.dtype, like.device)
-        if self.kept is None or self.kept[0] != key:
-            self.kept = key, {slot: like.new_empty(count * width) for slot, count in self.widest.items()}
-        return self.kept[1]
-
-
-def _wait(works: list[Any]) -> None:
-    for work in works:
-        work.wait()
-
-
-def _ends(parts: tuple[Tensor, ...], ends: tuple[Tensor | None, Tensor | None]) -> tuple[Tensor | None, Tensor | None]:
-    """The pieces of those of the two ends that are there."""
-    found = iter(parts)
-    return tuple(None if end is None else next(found) for end in ends)  # type: ignore[return-value]
 
 
 def _slice(buffers: dict[str, Tensor], place: Range, width: int) -> Tensor:

@@ -275,16 +275,17 @@ class CompiledRank:
 
 
 def agreed(work: Callable[[], T], group: Any = None) -> T:
-    """What `work` returns, once it has on every rank. When it failed on one, InputError on all of them, which names the
-    rank: one that went on alone would wait for the others forever."""
+    """What `work` returns, once it has on every rank. When it failed on one, an error on all of them, which names the
+    rank: one that went on alone would wait for the others forever. Raises MissingBackendError where that was the
+    reason, else InputError."""
     result, problem = None, None
     try:
         result = work()
     except Exception as error:
-        problem = str(error) or type(error).__name__
-    problems: list[str | None] = [None] * distributed.get_world_size(group)
+        problem = isinstance(error, MissingBackendError), str(error) or type(error).__name__
+    problems: list[tuple[bool, str] | None] = [None] * distributed.get_world_size(group)
     distributed.all_gather_object(problems, problem, group=group)
     for rank, each in enumerate(problems):
         if each is not None:
-            raise InputError(f"rank {rank}: {each}")
+            raise (MissingBackendError if each[0] else InputError)(f"rank {rank}: {each[1]}")
     return result  # type: ignore[return-value]

@@ -67,15 +67,21 @@ def exact(program: Program) -> bool:
     return True
 
 
-def place(tensors: Tensors, rows: Sequence[int], lowered: LoweredSchedule, values: Mapping[str, Array]) -> None:
-    """Give the rows of all ranks what they hold of the inputs; `values` are those of `evaluate`."""
+def place(
+    tensors: Tensors,
+    rows: Sequence[int],
+    lowered: LoweredSchedule,
+    values: Mapping[str, Array],
+    ranks: Sequence[int] | None = None,
+) -> None:
+    """Give the rows of all ranks, or of `ranks`, what they hold of the inputs; `values` are those of `evaluate`."""
     _require_whole(lowered)
     program, bindings = lowered.program, lowered.bindings
     for index, buffer in enumerate(tensors.buffers):
         if buffer.role in ("input", "state"):
-            for rank, row in enumerate(rows):
+            for rank in range(len(rows)) if ranks is None else ranks:
                 mine = _held(program, bindings, buffer.name, values[buffer.name], rank)
-                tensors.array(row, index)[: mine.size] = mine
+                tensors.array(rows[rank], index)[: mine.size] = mine
 
 
 def _require_whole(lowered: LoweredSchedule) -> None:
@@ -112,9 +118,10 @@ def differences(
     lowered: LoweredSchedule,
     values: Mapping[str, Array],
     within: Intervals | None = None,
+    ranks: Sequence[int] | None = None,
 ) -> Iterator[str]:
-    """A line for each tensor of a rank that is not what `evaluate` made: in its bits or, where given, `within` the
-    intervals around it."""
+    """A line for each tensor of a rank, or of one of `ranks`, that is not what `evaluate` made: in its bits or, where
+    given, `within` the intervals around it."""
     program, bindings = lowered.program, lowered.bindings
     left = states(program, values)
     ends = [(each, states(program, each)) for each in (within.low, within.high)] if within is not None else []
@@ -122,6 +129,8 @@ def differences(
     for index, name in by_place.items():
         dtype = tensors.buffers[index].dtype
         for rank in _ranks(program, bindings, name):
+            if ranks is not None and rank not in ranks:
+                continue
             want = _held(program, bindings, name, left.get(name, values[name]), rank)
             low, high = (
                 (_part(program, bindings, name, one.get(name, each[name]), rank) for each, one in ends)

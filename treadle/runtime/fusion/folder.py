@@ -21,6 +21,7 @@ from treadle.runtime.fusion.build import MAIN, build
 from treadle.runtime.fusion.compare import compare
 from treadle.runtime.fusion.data import Kind
 from treadle.runtime.fusion.runs import TIMEOUT_SECONDS, Runs
+from treadle.runtime.joined import StartedRank
 from treadle.runtime.native_build import Target
 
 Backend = Literal["cpu", "fibers", "cuda"]
@@ -57,25 +58,37 @@ class Compared:
 
 
 def run_folder(
-    folder: Path | str, backend: Backend = "cpu", *, repeats: int = 5, timeout: float | None = None
+    folder: Path | str,
+    backend: Backend = "cpu",
+    *,
+    repeats: int = 5,
+    timeout: float | None = None,
+    started: StartedRank | None = None,
 ) -> list[Compared]:
     """Run the schedule in `folder`: one process for each rank (cpu), all ranks as fibers of one process in as many
-    random orders as `repeats` says (fibers), or on GPUs (cuda).
+    random orders as `repeats` says (fibers), or on GPUs (cuda). With `started`, which is for the CPU, this process is
+    one rank, and all others make the same call.
 
-    Raises InputError for another folder or too many ranks for this machine, MissingBackendError without a compiler or
-    GPU, CheckFailed for a schedule that hangs.
+    Raises InputError for another folder or another number of ranks than there can be, MissingBackendError without a
+    compiler or GPU, CheckFailed for a schedule that hangs, or a rank that ended.
     """
     decisions, lowered = schedule_in(folder)
     ranks = decisions.ranks * decisions.groups
+    if started is not None:
+        _require_alike(started, ranks, lowered.digest, str(folder))
     most = {"fibers": MOST_FIBERS, "cpu": MOST_PROCESSES, "cuda": MOST_PROCESSES}[backend]
-    if ranks > most:
+    if ranks > most and started is None:
         raise InputError(f"found {ranks} ranks, expected at most {most} on one machine", where=str(folder))
+    if started is not None and started.rank:
+        started.gather(None)  # rank 0 compiles; the others find it, unless they are on another kind of machine
     compiled = build(lowered, TARGETS[backend], counts=backend != "cuda")
+    if started is not None and not started.rank:
+        started.gather(None)
     counted = counts(lowered.program)
     rows = []
     for kind in KINDS:
         runs = Runs(repeats=repeats, timeout=timeout or TIMEOUT_SECONDS)
-        outcome = compare(compiled, lowered, runs, kind=kind)
+        outcome = compare(compiled, lowered, runs, kind=kind, started=started)
         each = outcome.report.counted
         rows.append(
             Compared(
@@ -95,6 +108,17 @@ def run_folder(
             )
         )
     return rows
+
+
+def _require_alike(started: StartedRank, ranks: int, digest: str, where: str) -> None:
+    """Raises InputError for another number of processes than `ranks`, or ranks with folders of different plans."""
+    if started.world != ranks:
+        message = f"found {started.world} processes, expected {ranks}: the plan says how many ranks there are"
+        raise InputError(message, where="WORLD_SIZE")
+    digests = started.gather(digest)
+    other = [str(rank) for rank, each in enumerate(digests) if each != digests[0]]
+    if other:
+        raise InputError(f"rank {', '.join(other)} found other kernels than rank 0, expected the same", where=where)
 
 
 def schedule_in(folder: Path | str) -> tuple[FusionDecisions, Lowered]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from socket import socket
 
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.runtime.native_session import INTEGER, POINTER, TEXT, NativeSession, Signatures
@@ -69,6 +70,8 @@ FUNCTIONS: Signatures = {
     "treadle_fusion_open": (INTEGER, [POINTER, INTEGER, INTEGER, POINTER]),
     "treadle_fusion_bind": (INTEGER, [POINTER, POINTER]),
     "treadle_fusion_run": (INTEGER, [POINTER, POINTER]),
+    "treadle_fusion_reach": (INTEGER, [POINTER, POINTER, POINTER, ctypes.c_uint64]),
+    "treadle_fusion_lost": (INTEGER, [POINTER]),
     "treadle_fusion_stuck": (INTEGER, [POINTER, POINTER, INTEGER]),
     "treadle_fusion_counts": (INTEGER, [POINTER, INTEGER, POINTER]),
 }
@@ -86,11 +89,30 @@ class FusionSession(NativeSession):
     ) -> None:
         super().__init__(library, FUNCTIONS, library.name)
         self.ranks = ranks
+        self._sockets: list[socket | None] = []
         numbers = [devices.get(rank, ELSEWHERE) for rank in range(ranks)]
         if self.library.treadle_fusion_ranks() != ranks:
             raise InputError(f"found {ranks} ranks, expected {self.library.treadle_fusion_ranks()} as compiled")
         opened = (ctypes.c_int32 * ranks)(*numbers)
         self._require(self.library.treadle_fusion_open(opened, threads, blocks, ctypes.byref(self._handle)))
+
+    def reach(self, sockets: Sequence[socket | None], remote: Collection[int], latency_us: float = 0) -> None:
+        """Reach the `remote` ranks, which are on other hosts, over sockets, one to every other rank of any host. All
+        ranks of this host must be attached. The session closes the sockets. Target process only.
+
+        Messages become visible `latency_us` after they are sent, where a lab stands for a slower network.
+        """
+        self._sockets = list(sockets)
+        files = (ctypes.c_int32 * self.ranks)(*(-1 if each is None else each.fileno() for each in sockets))
+        away = (ctypes.c_uint8 * self.ranks)(*(rank in remote for rank in range(self.ranks)))
+        self._require(self.library.treadle_fusion_reach(self._handle, files, away, round(latency_us * 1000)))
+
+    def close(self) -> None:
+        super().close()
+        for each in self._sockets:
+            if each is not None:
+                each.close()
+        self._sockets = []
 
     def bind(self, addresses: Mapping[int, Sequence[int]], keep: object = None) -> None:
         """The tensors of all later runs, by rank and buffer; `keep` is what they lie in. All ranks must be attached."""
@@ -124,10 +146,20 @@ class FusionSession(NativeSession):
         self._require(self.library.treadle_fusion_run(self._handle, ctypes.byref(call)))
 
     def wait(self) -> None:
-        """Wait for all runs. Raises CheckFailed naming every wait that timed out; the session must not be used
-        afterwards."""
+        """Wait for all runs. Raises CheckFailed naming every wait that timed out, or that a rank on another host, which
+        has ended, left behind; the session must not be used afterwards."""
         if not self._ended():
-            raise CheckFailed("the schedule does not end", tuple(self._line(row) for row in self.stuck()))
+            self.require_all()
+            raise CheckFailed("the schedule does not end", self._lines())
+
+    def require_all(self) -> None:
+        """Raises CheckFailed with the rank that has ended before it was done, if the ranks are on several hosts."""
+        lost = self.library.treadle_fusion_lost(self._handle)
+        if lost >= 0:
+            raise CheckFailed(f"rank {lost} has ended before it was done", self._lines())
+
+    def _lines(self) -> tuple[str, ...]:
+        return tuple(self._line(row) for row in self.stuck())
 
     def stuck(self) -> list[Stuck]:
         """The waits of this process's ranks that timed out."""

@@ -87,9 +87,9 @@ class Tensors:
         """The addresses of all buffers of a row."""
         return [self.address(row, index) for index in range(len(self.buffers))]
 
-    def poison(self) -> None:
-        """Make what is read before it is written be seen."""
-        for row in range(self.rows):
+    def poison(self, rows: Sequence[int] | None = None) -> None:
+        """Make what is read before it is written be seen, in all rows or in `rows`."""
+        for row in range(self.rows) if rows is None else rows:
             for index in range(len(self.buffers)):
                 self.array(row, index).view(np.uint8)[:] = POISON
 

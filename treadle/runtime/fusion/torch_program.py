@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from treadle.codegen.emit import text_digest
 from treadle.codegen.fusion.algorithms import ProgramFactory
 from treadle.codegen.fusion.context import Protocol
 from treadle.codegen.fusion.kernel import Buffer
@@ -31,6 +32,7 @@ from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.program import Bindings, Program, TensorType
 from treadle.planner.passes.fusion.slice_maps import capacity, global_indices, local_shape
 from treadle.runtime.fusion.build import build
+from treadle.runtime.fusion.hosts import join
 from treadle.runtime.fusion.session import FusionSession
 
 TORCH: dict[Dtype, torch.dtype] = {
@@ -50,7 +52,8 @@ class FusedProgram:
 
     group: ranks that run it, all of torch.distributed by default; as many as `groups` times the ranks of one.
     parts: by dimension, the sizes of the tensors that it stands for. `scattered` names inputs that are passed as lists
-    of such tensors. `device`: where the tensors lie. Raises InputError for what the schedule does not allow.
+    of such tensors. `device`: where the tensors lie. Raises InputError for what the schedule does not allow, and on all
+    ranks where one of them has another program, other sizes or other choices.
     """
 
     schedule: ClassVar[str]
@@ -86,6 +89,7 @@ class FusedProgram:
             scattered=scattered,
             by_library=self.by_library,
         )
+        self._require_agreement()
         self.scattered = frozenset(scattered)
         self._kept: dict[str, torch.Tensor] = {}
         self._tables: dict[str, tuple[list[int], list[torch.Tensor]]] = {}
@@ -174,18 +178,26 @@ class FusedProgram:
 
     # How it is done.
 
+    def _require_agreement(self) -> None:
+        """Raises InputError on all ranks where one of them has another program, other sizes or other choices."""
+        made = self._gathered((self.program.name, text_digest("".join(self.lowered.texts.values()))))
+        others = [rank for rank, each in enumerate(made) if each != made[0]]
+        if others:
+            names = f"{made[others[0]][0]} at rank {others[0]} and {made[0][0]} at rank 0"
+            raise InputError(f"found {names}, expected the same program, sizes and choices at all ranks")
+
     def _joined(self) -> FusionSession:
         target = "cuda" if self.device.type == "cuda" else "process"
         compiled = build(self.lowered, target)  # type: ignore[arg-type]
         device = (self.device.index or 0) if target == "cuda" else 0
         session = FusionSession(compiled.path, self.world, {self.rank: device})
-        handles: list[Any] = [None] * self.world
-        dist.all_gather_object(handles, session.share(self.rank), group=self.group)
-        for rank, handle in enumerate(handles):
-            if rank != self.rank:
-                session.attach(rank, handle)
-        dist.barrier(self.group)
+        join(session, self.rank, self._gathered)
         return session
+
+    def _gathered(self, value: Any) -> list[Any]:
+        values: list[Any] = [None] * self.world
+        dist.all_gather_object(values, value, group=self.group)
+        return values
 
     @torch.no_grad()
     def _multiplied(self, call: Call, held: Sequence[torch.Tensor]) -> None:

@@ -82,8 +82,9 @@ def fastest_tree(problem: Problem, root: int, turned: bool, within: range | None
             continue
         link, begin = links[src, dst], start(src, dst)
         for resource in uses(src, dst):
+            own = problem.ports[resource[1]].beta_ns if resource[0] == "port" else None
             piped = problem.latency == "pipelined" and resource[0] != "sum"
-            free[resource] = begin + link.beta_ns + (0 if piped else link.alpha_ns)
+            free[resource] = begin + (link.beta_ns + (0 if piped else link.alpha_ns) if own is None else own)
         ready[dst] = arrive
         tree.append((src, dst))
         for other in out[dst]:

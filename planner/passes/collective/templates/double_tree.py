@@ -74,7 +74,7 @@ def rooted_tree(size: int, root: int, mirrored: bool) -> list[Edge]:
 def _variant(request: Request, plain: Problem, channels: int, cut: int, shape: Shape) -> Variant:
     size, nodes = plain.per_node, plain.ranks // plain.per_node
     units = nodes if nodes > 1 else plain.ranks
-    level = levels(plain, False)
+    level = levels(plain, size, False)
     pairs = [level.pair(device * size // channels) for device in range(channels)] if nodes > 1 else []
     trees: list[list[Edge]] = []
     roots: list[int] = []
@@ -93,7 +93,7 @@ def _variant(request: Request, plain: Problem, channels: int, cut: int, shape: S
         problem = request.problem(cut)
 
     def spread(turned: bool) -> Iterator[RoundHop]:
-        level = levels(problem, turned)
+        level = levels(problem, size, turned)
         made = [_legs(problem, level, trees[c], roots[c], pairs[c] if pairs else None, shape, turned)
                 for c in range(min(channels, cut))]  # fmt: skip
         for number in range(len(problem.chunks)):

@@ -88,16 +88,16 @@ class Levels:
         return list(edges)
 
 
-def levels(problem: Problem, turned: bool) -> Levels:
-    """The two levels of the problem's links, turned around or not."""
-    size, links = problem.per_node, links_of(problem, turned)
+def levels(problem: Problem, size: int, turned: bool) -> Levels:
+    """The two levels of the problem's links, turned around or not, with `size` ranks as a node."""
+    links = links_of(problem, turned)
     cost = {edge: link.alpha_ns + link.beta_ns for edge, link in links.items()}
     return Levels(
         per_node=size,
         nodes=problem.ranks // size,
         local={edge: lat for edge, lat in cost.items() if max(edge) < size},
         across={(src, dst - size): lat for (src, dst), lat in cost.items() if src < size <= dst < 2 * size},
-        sharing=network_ports(problem, turned),
+        sharing=network_ports(problem, size, turned),
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from treadle.planner.errors import InputError
+from treadle.planner.passes.collective.groups import level_sizes
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.messages import Message
 from treadle.planner.passes.collective.problem import Problem
@@ -33,7 +34,7 @@ def synthesize(request: Request, effort: Effort) -> Draft:
         ("near partners first", lambda: list(doubling(problem, ranks))),
         ("far partners first", lambda: list(doubling(problem, ranks, far=True))),
     ]
-    if problem.ranks == 2 * problem.per_node:
+    if problem.ranks == 2 * level_sizes(problem.topology)[0]:
         options.append(("two gateways", lambda: list(by_gateways(problem))))
     return best_of(NAME, ((words, problem, make) for words, make in options))
 
@@ -55,12 +56,12 @@ def doubling(problem: Problem, ranks: Sequence[int], *, far: bool = False) -> It
 
 def by_gateways(problem: Problem) -> Iterator[Message]:
     """Sums of each of two nodes, both crossing at once, and the result spread from where they arrive."""
-    size = problem.per_node
+    size = level_sizes(problem.topology)[0]
     for base in (0, size):
         if size & (size - 1):
             raise InputError(f"needs a power of two in each node, found {size}", where=f"method {NAME}")
         yield from doubling(problem, range(base, base + size))
-    out, into = levels(problem, False).pair(0)
+    out, into = levels(problem, size, False).pair(0)
     if out == into:
         yield from exchanged(problem, out, size + into)
     else:

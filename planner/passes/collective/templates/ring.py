@@ -77,7 +77,7 @@ def rings(problem: Problem, most: int) -> list[tuple[int, ...]]:
         for (o, i), link in problem.links.items()
         if o < size <= i < 2 * size
     }
-    leaving, entering = network_ports(problem)
+    leaving, entering = network_ports(problem, size)
     used: Counter[Edge] = Counter()
     sent: Counter[int] = Counter()
     received: Counter[int] = Counter()

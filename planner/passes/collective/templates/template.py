@@ -29,6 +29,8 @@ from treadle.planner.passes.collective.topology import Edge
 
 MAX_MESSAGES = 300_000
 """Messages beyond which a template gives up: they are timed one by one."""
+FINALISTS, FEW_MESSAGES = 3, 3_000
+"""How many variants get the best order of their messages before one is chosen, and up to how many messages of each."""
 LEAST_PIECE = 512
 """Bytes below which a buffer is not cut into more pieces."""
 
@@ -94,13 +96,18 @@ def best_of(name: str, options: Iterable[tuple[str, Problem, Callable[[], list[M
         found.append((time, len(messages), number, words, problem, messages))
     if not found:
         raise refused[0] if refused else InputError("no variant fits", where=f"method {name}")
-    *_, words, problem, messages = min(found, key=lambda entry: entry[:3])
-    return Draft(
-        problem=problem,
-        transfers=timed_best(problem, messages),
-        method=", ".join(part for part in (name, words) if part),
-        status="template, list scheduling",
-    )
+    found.sort(key=lambda entry: entry[:3])
+    finalists = [entry for entry in found[:FINALISTS] if entry is found[0] or entry[1] <= FEW_MESSAGES]
+    drafts = [
+        Draft(
+            problem=problem,
+            transfers=timed_best(problem, messages),
+            method=", ".join(part for part in (name, words) if part),
+            status="template, list scheduling",
+        )
+        for *_, words, problem, messages in finalists
+    ]
+    return min(drafts, key=lambda draft: draft.makespan_ns)
 
 
 def timed_best(problem: Problem, messages: Sequence[Message]) -> tuple[Transfer, ...]:
@@ -163,13 +170,14 @@ def links_of(problem: Problem, turned: bool) -> dict[Edge, LinkCost]:
     return {(b, a): link for (a, b), link in problem.links.items()} if turned else problem.links
 
 
-def network_ports(problem: Problem, turned: bool = False) -> tuple[list[int], list[int]]:
+def network_ports(problem: Problem, size: int, turned: bool = False) -> tuple[list[int], list[int]]:
     """By device: the least device with which it shares its port to other nodes, leaving and entering."""
-    size = problem.per_node
     across = [edge for edge in links_of(problem, turned) if edge[0] < size <= edge[1]]
     back = [edge for edge in links_of(problem, turned) if edge[1] < size <= edge[0]]
     leaving, entering = list(range(size)), list(range(size))
     for port in problem.ports:
+        if port.beta_ns is not None:
+            continue
         links = {(b, a) if turned else (a, b) for a, b in port.links}
         for edges, end, found in ((across, 0, leaving), (back, 1, entering)):
             group = {edge[end] for edge in edges if edge in links}

@@ -9,10 +9,11 @@ handed on from node to node.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, product
 
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.collectives import ROOTED
+from treadle.planner.passes.collective.groups import level_sizes
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.problem import Problem
 from treadle.planner.passes.collective.synthesis import Draft, Request
@@ -26,7 +27,8 @@ def synthesize(request: Request, effort: Effort) -> Draft:
     """The shape inside and across, and the pieces, that end soonest. Raises InputError for a single node, and where the
     sketch leaves no link between nodes or no path inside one."""
     whole = request.problem(1)
-    if whole.ranks == whole.per_node:
+    sizes = [size for size in level_sizes(whole.topology) if size < whole.ranks]
+    if not sizes:
         raise InputError("found one node, expected several", where="method two-level")
     spreading = any(len(chunk.targets) > 1 for chunk in whole.chunks)
     pieces = piece_counts(whole, PIECES if spreading else (1,))
@@ -34,19 +36,19 @@ def synthesize(request: Request, effort: Effort) -> Draft:
     for count in pieces:
         problem = request.problem(count)
         shapes: tuple[Shape, ...] = ("star", "chain") if spreading else ("star",)
-        for shape in shapes:
-            variants.append(_variant(problem, shape, relayed=False))
-            if spreading and whole.ranks > 2 * whole.per_node:
-                variants.append(_variant(problem, shape, relayed=True))
+        for size, shape in product(sizes, shapes):
+            variants.append(_variant(problem, size, shape, relayed=False))
+            if spreading and whole.ranks > 2 * size:
+                variants.append(_variant(problem, size, shape, relayed=True))
     return best_draft("two-level", variants)
 
 
-def _variant(problem: Problem, shape: Shape, relayed: bool) -> Variant:
-    nodes, size = problem.ranks // problem.per_node, problem.per_node
+def _variant(problem: Problem, size: int, shape: Shape, relayed: bool) -> Variant:
+    nodes = problem.ranks // size
     pipelined = problem.collective in ROOTED
 
     def spread(turned: bool) -> Iterator[RoundHop]:
-        level = levels(problem, turned)
+        level = levels(problem, size, turned)
         for number, chunk in enumerate(problem.chunks):
             home = chunk.owner // size
             wanted = chunk.targets - chunk.sources

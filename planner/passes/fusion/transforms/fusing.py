@@ -191,12 +191,22 @@ class _Fusion:
             if aligned(of, shape) != layout and (name in full or not isinstance(of.layout, Replicated)):
                 found = f"{full[0]} {layout_text(spaces[full[0]].layout)} and {name} {layout_text(of.layout)}"
                 refuse("fuse", "space", f"{full[0]}, {name}", f"found {found}, expected the same elements on each rank")
-        reduced = {node.type.shape for node in self.nodes if kind(node) == "reduction"}
         for node in self.nodes:
-            partial = kind(node) == "pointwise" and node.name not in full and node.type.shape not in reduced
-            if partial and (self.live(node) or node.op == "Update"):
-                message = f"found {node.name}, which is written to memory, over fewer elements than {full[0]}"
-                refuse("fuse", "space", f"{full[0]}, {node.name}", message)
+            if node.name not in full and kind(node) == "pointwise" and (self.live(node) or node.op == "Update"):
+                self.over_results(node, full[0])
+
+    def over_results(self, node: Node, widest: str) -> None:
+        """Refuse a value that is written to memory unless it has the elements of what the kernel reduces to."""
+        beside = [each for each in self.nodes if kind(each) == "reduction" and each.type.shape == node.type.shape]
+        if not beside:
+            message = f"found {node.name}, which is written to memory, over fewer elements than {widest}"
+            refuse("fuse", "space", f"{widest}, {node.name}", message)
+        for each in beside:
+            made, layout = each.type.layout, node.type.layout
+            if made != layout and isinstance(made, Sliced):
+                found = f"{each.name} {layout_text(made)} and {node.name} {layout_text(layout)}"
+                message = f"found {found}, which is written to memory, expected the same elements on each rank"
+                refuse("fuse", "space", f"{each.name}, {node.name}", message)
 
     def phases(self) -> None:
         """Reductions cut a kernel into phases; what is overwritten must not be read by others, or later."""

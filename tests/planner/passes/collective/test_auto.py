@@ -147,7 +147,10 @@ def test_no_method_begins_once_time_is_up_or_after_ctrl_c(interrupted):
     drafts, skipped, _ = auto.candidates(METHODS, Request("allgather", ring(5), MESH, MB), effort)
     assert len(drafts) == 1
     assert effort.limit_fired is not interrupted
-    assert set(skipped.values()) == {f"{'interrupted' if interrupted else 'the time limit was over'} before it began"}
+    reason = f"{'interrupted' if interrupted else 'the time limit was over'} before it began"
+    assert skipped.keys() == METHODS.keys() - drafts.keys()
+    later = [skipped[name] for name in ("hierarchical", *auto.SEARCHES)]
+    assert later == [reason] * len(later)
 
 
 def test_nothing_is_priced_that_does_not_fit_the_time_that_is_left():

@@ -152,7 +152,7 @@ def test_translations_leave_the_problem_as_it_is():
 def test_a_root_or_an_odd_sketch_leaves_no_translations():
     assert translations(build_problem("broadcast", ring(4), MESH, MB, restricted=False)).order == 1
     problem = build_problem("allgather", dgx2(2), ODD_TO_EVEN, MB, restricted=False)
-    assert node_translations(problem).digits == ((16, 32),)
+    assert node_translations(problem, 16).digits == ((16, 32),)
 
 
 @given(st.lists(st.integers(2, 4), min_size=1, max_size=3), st.data())

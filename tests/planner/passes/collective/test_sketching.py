@@ -52,7 +52,10 @@ def nics(*groups: tuple[int, ...], pcie: tuple[str | None, ...] = ()) -> tuple[N
 
 
 MACHINES = [
-    (name, nodes) for name in resources.names("profiles") for nodes in ((1, 2, 3, 4) if name in networked() else (1,))
+    (name, nodes)
+    for name in resources.names("profiles")
+    if not store.load(resources.locate("profiles", name), Hardware).other_nodes
+    for nodes in ((1, 2, 3, 4) if name in networked() else (1,))
 ]
 
 
@@ -229,3 +232,8 @@ def test_symmetry_does_not_cross_unequal_nics():
     odd = replace(even, nics=nics((0, 1, 2), (3,)))
     assert order_of(even, 2**24) == 2
     assert order_of(odd, 2**24) == 1
+
+
+def test_more_ranks_than_can_be_planned_are_refused_at_once():
+    with pytest.raises(InputError, match="found 100000000000 nodes of 8 devices, expected at most 1024 ranks"):
+        propose(shipped("ndv2", 10**11))

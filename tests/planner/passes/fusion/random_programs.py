@@ -26,7 +26,7 @@ MOVES = [
     *(("AllGather", {}), ("Reduce", {"op": "+", "root": 0}), ("Broadcast", {"root": 0}), ("Load", {"root": 0})),
     *(("AllToAll", {}), ("Norm", {}), ("Norm", {"dim": 0}), ("ReduceTensor", {"op": "max", "dim": 0})),
     *(("Dropout", {"p": 0.25, "key": 'a "quoted" key'}), ("Cast", {"dtype": "i32"}), ("Cast", {"dtype": "f32"})),
-    ("GroupSize", {}),
+    *(("GroupSize", {}), ("GroupSize", {"dtype": "i32"})),
 ]
 
 

@@ -176,6 +176,17 @@ def test_what_is_written_is_written_once_for_every_element() -> None:
     rejected(program, "space", "total, b_", ["total", "b_"])
 
 
+def test_what_is_written_beside_a_reduction_has_its_elements() -> None:
+    """A kernel of slices of rows would store those of a whole column that the rank's rows have."""
+    x, column = Tensor("x", f32, [B, H], Sliced(0)), Tensor("column", f32, [B, 1], Replicated)
+    total = ReduceTensor("+", x, dim=1)
+    part, whole = Slice(column, dim=0) * 2, column * 2
+    program = Execute("beside", [x, column], [total, part, whole])
+    message = rejected(program, "space", "total, whole", ["total", "whole"])
+    assert "found total Sliced(0) and whole Replicated, which is written to memory" in message
+    fuse(program, ["total", "part"], "ComputationFuse")
+
+
 def test_slices_of_one_kernel_are_the_same() -> None:
     x, y = Tensor("x", f32, [B, H], Local), Tensor("y", f32, [B, H], Sliced(1))
     rs = ReduceScatter("+", x, dim=0)

@@ -110,3 +110,15 @@ def test_a_weight_of_a_finer_type_is_held_to_that_type() -> None:
     for name, share in ((fine, 1e-5), (coarse, 3e-2)):
         assert not holds(within, name, values[name] + share)
         assert holds(within, name, values[name] + share / 200)
+
+
+def test_sizes_of_groups_are_exact() -> None:
+    x = cc.Tensor("x", "f32", [4], cc.Replicated)
+    sizes = {dtype: cc.group_size(cc.WORLD, dtype) for dtype in ("i32", "bf16", "f32")}
+    program = cc.Execute("sizes", [x], [cc.Exp(x), *sizes.values()])
+    bindings = Bindings({}, 3)
+    values = evaluate(program, bindings, {"x": np.zeros(4)})
+    found = intervals(program, bindings, values)
+    for name in program.outputs[1:]:
+        assert (found.low[name] == 3).all()
+        assert (found.high[name] == 3).all()

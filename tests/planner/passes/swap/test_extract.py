@@ -87,13 +87,13 @@ def test_a_training_step_becomes_storages_and_operators() -> None:
     assert (problem.machine, problem.reserve_bytes, problem.scratch_bytes) == (MACHINE, 11, 3)
     assert {key: (t.bytes, t.role, t.kept) for key, t in tensors.items()} == {
         "x": (16, "input", False),
-        "w": (8, "parameter", True),
-        "h": (8, "activation", False),
-        "m": (8, "state", True),
-        "m2": (8, "activation", True),  # the new value of a buffer
+        "w": (16, "parameter", True),
+        "h": (16, "activation", False),
+        "m": (16, "state", True),
+        "m2": (16, "activation", True),  # the new value of a buffer
         "y": (16, "activation", True),  # the whole storage of an output
-        "dy": (8, "input", False),
-        "gw": (8, "gradient", False),  # the optimizer takes it
+        "dy": (16, "input", False),
+        "gw": (16, "gradient", False),  # the optimizer takes it
         "gx": (16, "gradient", True),  # no op reads it
     }
     assert names(problem, ops["stat"].inputs) == ["h", "m"]  # through the view

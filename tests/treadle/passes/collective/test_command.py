@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
+from tests.codegen.collective.test_simulate_cpu import COSTS
 from treadle.cli.main import run
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.sketch import Sketch
+from treadle.planner.documents.transports import Transports
 from treadle.planner.passes.collective.check import check, check_against_inputs
 from treadle.probe.resolve import load_hardware
 
@@ -40,6 +43,37 @@ def test_json_tells_the_stages(here, capsys):
     assert facts["optimal"] is True
     assert facts["transfers"] == 24
     assert facts["algorithm_bandwidth_GBps"] == pytest.approx(2**20 / facts["time_us"] / 1e3)
+
+
+def test_both_times_are_named(here, capsys):
+    """The program's time, with what it was simulated on, and the schedule's, to which the bound applies."""
+    arguments = ("allgather", "--sketch", "ring", "--size", "1MiB", "--method", "ring")
+    assert plan_on_ring(*arguments) == 0
+    out = capsys.readouterr().out
+    assert "us, program simulated on GPUs: " in out
+    assert "  schedule     15.000 us in the alpha-beta model, lower bound" in out
+    assert plan_on_ring(*arguments, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["simulated_on"] == "gpu"
+
+    bare = load_hardware("hosts-2x2", None)
+    (here / "bare.json").write_text(store.dumps(bare))
+    (here / "fitted.json").write_text(store.dumps(replace(bare, transports=Transports(cpu=COSTS))))
+    for name, simulated_on, words in (("bare", "links", "links and ports"), ("fitted", "cpu", "the CPU runtime")):
+        command = [
+            "plan",
+            "collective",
+            "allgather",
+            "--hardware",
+            f"{name}.json",
+            "--size",
+            "1MiB",
+            "--method",
+            "ring",
+        ]
+        assert run([*command, "-o", f"{name}.plan.json", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["simulated_on"] == simulated_on
+        assert run([*command, "-o", f"{name}.plan.json"]) == 0
+        assert f"program simulated on {words}: " in capsys.readouterr().out
 
 
 FREE = {"kind": "sketch", "version": 1, "name": "free", "intranode_sketch": {"strategy": "direct"},

@@ -11,8 +11,10 @@ from tests.planner.plans import collective_plan
 from treadle.check.plan import check_against, check_plan
 from treadle.check.selection import against_plans, against_times
 from treadle.codegen.collective.lower import lower
+from treadle.codegen.collective.simulate_cpu import simulate_cpu
 from treadle.codegen.collective.simulate_xml import simulate_xml
 from treadle.passes.collective import tuning
+from treadle.planner.documents.transports import CpuTransport, MessageCost, Transports
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective import auto, planning
 from treadle.planner.passes.collective.check import check
@@ -238,3 +240,23 @@ def test_ll128_is_refused_over_pcie():
     assert "over pcie link 0 -> 1" in check(claimed)[0]
     with pytest.raises(InputError, match="gpu 0 sends to gpu 1 over pcie"):
         simulate_xml(lower(claimed), hardware, 2**18)
+
+
+def test_a_plan_for_cpus_is_priced_by_the_runtime_that_will_execute_it():
+    """With costs of the CPU runtime its time is the program's on it; a slow thread changes the price, not the links."""
+    memory = MessageCost(message_us=1.0, copy_us_per_MB=70.0, sum_us_per_MB=90.0, latency_us=12.0)
+    costs = CpuTransport(call_us=10.0, step_us=0.5, copy_us_per_MB=15.0, sum_us_per_MB=20.0, memory=memory, cores=2)
+    machine = replace(load_hardware("cpu-2x2"), nodes=1, network=None)
+    sketch = propose(machine, collective="allreduce", size_bytes=2**20)
+    decisions = collective_plan("allreduce", machine, sketch, size_bytes=2**20, method="all-pairs").decisions
+    assert not tuning.pricing(machine, None, None)(decisions).simulated
+    slow = replace(costs, memory=replace(memory, copy_us_per_MB=7000.0))
+    prices = [
+        tuning.pricing(replace(machine, transports=Transports(cpu=each)), None, None)(decisions)
+        for each in (costs, slow)
+    ]
+    assert all(price.simulated and not price.ordered for price in prices)
+    assert prices[1].time_us > 10 * prices[0].time_us
+    program = lower(replace(decisions, protocol="Simple", instances=prices[0].instances, fused=prices[0].fused))
+    known = simulate_cpu(program, replace(machine, transports=Transports(cpu=costs)), decisions.input_bytes).time_us
+    assert prices[0].time_us == pytest.approx(known, abs=1e-3)

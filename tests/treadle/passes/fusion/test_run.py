@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from treadle.cli.main import run
+from treadle.planner.errors import InputError
+from treadle.runtime.fusion.folder import run_folder
+from treadle.runtime.joined import StartedRank
 
 SGD = Path(__file__).parents[4] / "examples" / "fusion" / "sgd.py"
 
@@ -48,6 +55,37 @@ def test_kernels_on_fibers_equal_the_interpreter_and_move_what_the_plan_says(mad
     assert "equal to the last bit" in text
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize("world", [2, 3])
+def test_processes_that_were_started_together_are_the_ranks(made, world):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(world)}
+    command = [sys.executable, "-m", "treadle", "run", str(made), "--repeats", "2", "--json"]
+    started = [
+        subprocess.Popen(
+            command, env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(world)
+    ]
+    ended = [(*each.communicate(timeout=120), each.returncode) for each in started]
+    if world == 2:
+        assert [code for *_, code in ended] == [0, 0]
+        assert all(row["good"] for row in json.loads(ended[0][0])["results"])
+        assert ended[1][0] == "", "one rank reports for all"
+    else:
+        for _, error, code in ended:
+            assert code == 2
+            assert "WORLD_SIZE: found 3 processes, expected 2: the plan says how many ranks there are" in error
+
+
+def test_ranks_with_different_plans_are_refused(made):
+    started = StartedRank(0, 2, lambda value: [value, "another digest"])
+    with pytest.raises(InputError, match="rank 1 found other kernels than rank 0, expected the same"):
+        run_folder(made, started=started)
+
+
 def test_an_edited_folder_is_refused(copied, capsys):
     kernels = copied / "schedule.cu"
     kernels.write_text(kernels.read_text() + "// mine\n")
@@ -77,7 +115,7 @@ def test_more_ranks_than_fit_in_one_process_are_refused(made, monkeypatch, capsy
 def test_targets_of_other_plans_are_refused(made, capsys):
     plan = str(made / "plan.json")
     assert run(["generate", plan, "--target", "msccl-xml", "-o", "nowhere"]) == 2
-    assert "expected one for msccl-xml" in capsys.readouterr().err
+    assert "a fusion plan has no target msccl-xml" in capsys.readouterr().err
 
 
 GATHERED = """

@@ -1,0 +1,66 @@
+"""Costs of the runtimes that execute collective programs, by backend: what a program takes beyond its links."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from treadle.planner.documents.scalars import Amount, Positive, PositiveAmount, Record
+
+Share = Annotated[float, Meta(gt=0, le=1)]
+
+
+class MessageCost(Record, frozen=True, kw_only=True):
+    """What a message costs the two ranks, over memory or over TCP."""
+
+    message_us: Amount
+    """CPU time of a message to its sender, and again to its receiver."""
+    copy_us_per_MB: Amount
+    """CPU time of the copy at each end."""
+    sum_us_per_MB: Amount
+    """CPU time of the receiver that adds what arrives to what it has, in place of its copy."""
+    latency_us: Amount
+    """From the first bytes at the receiver until it works on them, beyond the alpha of the link."""
+
+
+class CpuTransport(Record, frozen=True, kw_only=True):
+    """The CPU runtime: a process of one thread for each rank. Ranks of a host exchange through its memory, others over
+    TCP. Measured by `treadle profile measure --backend cpu`."""
+
+    call_us: Amount
+    """CPU time of a call to each rank before its first step."""
+    step_us: Amount
+    """CPU time of a step to its rank."""
+    copy_us_per_MB: Amount
+    """CPU time of a local copy, of what caches hold."""
+    sum_us_per_MB: Amount
+    """CPU time of a local sum, of what caches hold."""
+    memory: MessageCost
+    """Between ranks of a host."""
+    tcp: MessageCost | None = None
+    """Between hosts; as `memory` where it was not measured."""
+    cache_bytes: Positive | None = None
+    """Bytes of the buffers of all ranks of a host up to which local copies and sums cost no more."""
+    uncached: Annotated[float, Meta(ge=1)] = 1.0
+    """How many times as long local copies and sums take where no cache holds the buffers."""
+    link_efficiency: Share = 1.0
+    """Share of the rate of a NIC or uplink that payload reaches."""
+    piece_bytes: Positive = 1 << 17
+    """What a step passes on at once of what it receives."""
+    cores: PositiveAmount
+    """Cores that the ranks share."""
+    cores_of: Literal["host", "machine"] = "host"
+    """Whether each host has these cores, or all hosts together, which a lab makes of one machine."""
+    hosts: Literal["nodes", "one"] = "nodes"
+    """Whether each node is a host, or all ranks are processes of one host, whatever nodes the profile has."""
+
+    @property
+    def between_hosts(self) -> MessageCost:
+        return self.memory if self.tcp is None else self.tcp
+
+
+class Transports(Record, frozen=True, kw_only=True):
+    """By the name of the backend."""
+
+    cpu: CpuTransport | None = None

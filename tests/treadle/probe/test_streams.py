@@ -1,0 +1,32 @@
+"""Streams between two ends of this process: what is counted is what was sent, and no stranger is counted."""
+
+from __future__ import annotations
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+from treadle.probe.streams import connected, latency_us, listen, rates
+
+NONCE = bytes(range(16))
+
+
+def test_streams_are_counted_and_foreign_connections_are_not() -> None:
+    ends = [listen("127.0.0.1", NONCE) for _ in range(2)]
+    addresses = {rank: end.address for rank, end in enumerate(ends)}
+    pairs = [(0, 1), (1, 0)]
+    with socket.create_connection(ends[1].address) as foreign, ThreadPoolExecutor() as pool:
+        foreign.sendall(b"GET / HTTP/1.1\r\nHost: treadle\r\n\r\n")
+        opened = [job.result() for job in [pool.submit(connected, ends[r], r, pairs, addresses) for r in (0, 1)]]
+        found = [job.result() for job in [pool.submit(rates, *each, is_alone=False) for each in opened]]
+        assert [list(each) for each in found] == [[1], [0]]
+        assert min(found[0][1], found[1][0]) > 1e6
+        (out, _), (_, back) = [
+            job.result() for job in [pool.submit(connected, ends[r], r, pairs[:1], addresses) for r in (0, 1)]
+        ]
+        times = [pool.submit(latency_us, out[0], starts=True), pool.submit(latency_us, back[0], starts=False)]
+        assert 0 < times[0].result() < 1e5
+        times[1].result()
+        for stream in (out[0], back[0]):
+            stream.close()
+    for end in ends:
+        end.server.close()

@@ -1,0 +1,77 @@
+"""The network that streams show is the network that carried them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from treadle.probe.survey import Pair, survey
+
+
+def carried(
+    nics: Sequence[float],
+    racks: Sequence[tuple[tuple[int, ...], float]] = (),
+    slow: dict[Pair, float] | None = None,
+    noise: float = 0.0,
+) -> Callable[[Sequence[Pair]], list[float]]:
+    """Streams that share every link fairly, the narrowest first; every second experiment is slower by `noise`."""
+    calls = [0]
+
+    def links(src: int, dst: int) -> list[tuple[object, float]]:
+        found: list[tuple[object, float]] = [(("out", src), nics[src]), (("in", dst), nics[dst])]
+        if (min(src, dst), max(src, dst)) in (slow or {}):
+            found.append((("pair", src, dst), (slow or {})[min(src, dst), max(src, dst)]))
+        for place, (rack, rate) in enumerate(racks):
+            if (src in rack) != (dst in rack):
+                found.append(((place, src in rack), rate))
+        return found
+
+    def streams(pairs: Sequence[Pair]) -> list[float]:
+        calls[0] += 1
+        left = dict(enumerate(pairs))
+        room = {link: rate for pair in pairs for link, rate in links(*pair)}
+        rates = [0.0] * len(pairs)
+        while left:
+            users = {link: [p for p, pair in left.items() if link in dict(links(*pair))] for link in room}
+            shares = {link: room[link] / len(places) for link, places in users.items() if places}
+            narrow = min(shares, key=lambda link: shares[link])
+            for place in users[narrow]:
+                rates[place] = shares[narrow]
+                for link, _ in links(*left.pop(place)):
+                    room[link] -= shares[narrow]
+        return [rate * (1 - noise * (calls[0] % 2)) for rate in rates]
+
+    return streams
+
+
+def test_two_racks_at_four_to_one() -> None:
+    racks = [((0, 1, 2, 3), 100.0), ((4, 5, 6, 7), 100.0)]
+    found = survey(8, carried([100.0] * 8, racks, noise=0.05))
+    assert found.nics == pytest.approx([100.0] * 8, rel=0.06)
+    assert [nodes for nodes, _ in found.uplinks] == [nodes for nodes, _ in racks]
+    assert [rate for _, rate in found.uplinks] == pytest.approx([100.0] * 2, rel=0.1)
+    assert found.slow_pairs == {}
+
+
+@pytest.mark.parametrize("rate", [40.0, 100.0, 200.0])
+def test_three_interleaved_racks_and_a_host_at_the_core(rate: float) -> None:
+    """Also with uplinks slower than a NIC, and twice as fast."""
+    racks = [((0, 3, 6), rate), ((1, 4, 7), rate), ((2, 5, 8), rate)]
+    found = survey(10, carried([100.0] * 10, racks))
+    assert [nodes for nodes, _ in found.uplinks] == [nodes for nodes, _ in racks]
+    assert [each for _, each in found.uplinks] == pytest.approx([rate] * 3, rel=0.1)
+
+
+def test_a_slow_nic_and_a_slow_pair_are_no_uplinks() -> None:
+    found = survey(5, carried([100.0, 100.0, 100.0, 25.0, 100.0], slow={(0, 2): 50.0}))
+    assert found.nics == (100.0, 100.0, 100.0, 25.0, 100.0)
+    assert found.slow_pairs == {(0, 2): 50.0}
+    assert found.uplinks == ()
+
+
+def test_two_hosts_and_many() -> None:
+    assert survey(2, carried([100.0, 10.0])).nics == (10.0, 10.0)
+    found = survey(18, carried([100.0] * 18, [(tuple(range(9)), 300.0), (tuple(range(9, 18)), 300.0)]))
+    assert [nodes for nodes, _ in found.uplinks] == [tuple(range(9)), tuple(range(9, 18))]
+    assert found.uplinks[0][1] == pytest.approx(300.0, rel=0.1)

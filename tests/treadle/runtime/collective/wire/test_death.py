@@ -1,0 +1,70 @@
+"""A rank that ends in the middle of a call ends all others, which say who it was and which step waited for it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from multiprocessing.connection import Connection
+
+import pytest
+import torch
+
+from tests.codegen.collective.algorithms import ring_allreduce
+from tests.treadle.runtime.collective.wire.jobs import FOUR_HOSTS, ONE_HOST, TWO_HOSTS, answers, start
+from treadle.codegen.collective.actions import script_of
+from treadle.codegen.collective.lower import lower
+from treadle.planner.errors import CheckFailed
+from treadle.runtime.collective.messages import Executor
+from treadle.runtime.collective.wire.native import RankWire
+
+PROGRAM = lower(ring_allreduce(4), inplace=True)
+LONGEST = 5.0
+
+
+def calls_without_end(wire: RankWire, pipe: Connection) -> None:
+    torch.set_num_threads(1)
+    executor = Executor(PROGRAM, wire.rank, wire, True, script_of(PROGRAM, wire.rank, inplace=True))
+    tensor = torch.ones(300_001)
+    pipe.send("ready")
+    try:
+        while True:
+            executor(tensor, op="max")
+    except (CheckFailed, KeyboardInterrupt) as error:
+        pipe.send((str(error), time.monotonic()))
+
+
+def end_one(addresses: tuple[str, ...], how: signal.Signals, seed: int) -> None:
+    dice = random.Random(seed)
+    victim, pause = dice.randrange(len(addresses)), dice.uniform(0, 0.2)
+    processes, pipes = start(addresses, calls_without_end)
+    assert answers(pipes, 30) == ["ready"] * len(addresses)
+    time.sleep(pause)
+    ended = time.monotonic()
+    number = processes[victim].pid
+    assert number is not None
+    os.kill(number, how)
+    others = [pipe for rank, pipe in enumerate(pipes) if rank != victim]
+    for answer in answers(others, LONGEST):
+        assert answer is not None, "a rank still waits"
+        text, when = answer
+        assert f"rank {victim} " in text.split(": ", 1)[1], text
+        assert "step" in text
+        assert when - ended < LONGEST
+    for process in processes:
+        process.join(LONGEST)
+        assert process.exitcode is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("addresses", [ONE_HOST, TWO_HOSTS, FOUR_HOSTS], ids=["one host", "two hosts", "four hosts"])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_killed_rank_is_named_by_all_others(addresses: tuple[str, ...], seed: int) -> None:
+    end_one(addresses, signal.SIGKILL, seed)
+
+
+@pytest.mark.parametrize("addresses", [ONE_HOST, TWO_HOSTS], ids=["one host", "two hosts"])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_an_ended_rank_is_named_by_all_others(addresses: tuple[str, ...], how: signal.Signals) -> None:
+    end_one(addresses, how, seed=1)

@@ -1,0 +1,59 @@
+"""The wire of each process group, connected at the first use."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any
+
+from torch import distributed
+
+from treadle.runtime.collective.native import agreed
+from treadle.runtime.collective.wire.native import RankWire, library
+from treadle.runtime.sockets import added_us, connect
+
+_wires: list[tuple[Any, RankWire]] = []
+_lock = Lock()
+
+
+def wire_of(group: Any) -> RankWire:
+    """The wire of a process group. The first call for a group is made by all of its ranks together.
+
+    Raises on all ranks alike: InputError for a latency that is no number, MissingBackendError where one rank has no
+    compiler.
+    """
+    with _lock:
+        for known in [known for known, _ in _wires if not stands(known)]:
+            close_wire(known)
+        return next((wire for known, wire in _wires if known is group), None) or _connected(group)
+
+
+def _connected(group: Any) -> RankWire:
+    rank, ranks = distributed.get_rank(group), distributed.get_world_size(group)
+
+    def gather(value: Any) -> list[Any]:
+        values: list[Any] = [None] * ranks
+        distributed.all_gather_object(values, value, group=group)
+        return values
+
+    latency = agreed(lambda: (library(), added_us())[1], group)
+    wire = RankWire(rank, connect(rank, ranks, gather), latency)
+    _wires.append((group, wire))
+    return wire
+
+
+def close_wire(group: Any) -> None:
+    """Close the wire of a group, if it has one."""
+    for place, (known, wire) in enumerate(_wires):
+        if known is group:
+            wire.close()
+            del _wires[place]
+            return
+
+
+def stands(group: Any) -> bool:
+    """False once torch.distributed.destroy_process_group has ended the group."""
+    try:
+        distributed.get_process_group_ranks(group)
+    except KeyError:
+        return False
+    return True

@@ -1,0 +1,106 @@
+// What happens when a rank is lost: all others learn its name.
+#pragma once
+
+#include <algorithm>
+
+#include "wire.h"
+
+namespace treadle {
+
+constexpr uint64_t TELL_NS = 1000000000;
+
+inline void Wire::told(const Peer &peer, uint32_t lost) const {
+    if (lost >= peers.size()) peer.lose("sent what is no message");
+    throw Lost(int(lost), hearsay(peer, int(lost)));
+}
+
+inline std::string Wire::hearsay(const Peer &peer, int lost) const {
+    const std::string teller = "rank " + std::to_string(peer.rank);
+    if (lost == rank || lost == peer.rank) return teller + " gave up its call";
+    return "rank " + std::to_string(lost) + " was lost, says " + teller;
+}
+
+// Throws where something is missing that a peer which is gone will not send or take.
+inline void Wire::require_all() {
+    for (size_t index = 0; index < states.size(); ++index) {
+        const State &state = states[index];
+        const Action &it = program->actions[index];
+        const int from = it.receives.peer, to = it.sends.peer;
+        if (from >= 0 && peers[size_t(from)]->ended && std::max(state.got, state.held) < state.bytes) peers[size_t(from)]->lose("ended");
+        if (to >= 0 && !state.left && peers[size_t(to)]->ended) peers[size_t(to)]->lose("ended");
+    }
+}
+
+// The action that a lost rank holds up.
+inline int Wire::blamed(int lost) const {
+    int first = -1;
+    for (size_t index = 0; index < states.size(); ++index) {
+        const Action &it = program->actions[index];
+        const State &state = states[index];
+        if (state.valued && (it.sends.peer < 0 || state.left)) continue;
+        if (it.receives.peer == lost || it.sends.peer == lost) return int(index);
+        if (first < 0) first = int(index);
+    }
+    return first;
+}
+
+// Which rank a peer that is gone went for: the last word of its stream, itself where there is none.
+inline int Wire::origin(Peer &peer) {
+    if (peer.in) {
+        try {
+            hear(peer);
+        } catch (const Lost &told) {
+            return told.rank;
+        }
+        return peer.rank;
+    }
+    for (;;) {
+        const size_t staged = peer.end - peer.begin;
+        if (peer.rest > 0 && staged) {
+            const int64_t part = std::min(peer.rest, int64_t(staged));
+            peer.begin += size_t(part);
+            peer.rest -= part;
+        } else if (peer.rest == 0 && staged >= sizeof(Frame)) {
+            Frame frame;
+            std::memcpy(&frame, peer.stage.get() + peer.begin, sizeof frame);
+            peer.begin += sizeof frame;
+            if (frame.kind == LOST && frame.tag < peers.size()) return int(frame.tag);
+            if (frame.kind != DATA) return peer.rank;
+            peer.rest = frame.bytes;
+        } else if (!fill_stage(peer))
+            return peer.rank;
+    }
+}
+
+// Says to all others which rank was lost, behind the frame that is on its way.
+inline void Wire::tell(int lost) {
+    const uint64_t last = now_ns() + TELL_NS;
+    const Note note{LOST, uint32_t(lost)};
+    for (Peer *const peer : near) (void)!send(peer->file, &note, sizeof note, MSG_NOSIGNAL | MSG_DONTWAIT);
+    for (Peer *const peer : far) {
+        if (peer->ended) continue;
+        try {
+            while (peer->sending >= 0 && now_ns() < last) {
+                if (advance(*peer)) continue;
+                pollfd file{peer->file, POLLOUT, 0};
+                poll(&file, 1, 10);
+            }
+            if (peer->sending < 0) {
+                const Frame frame{LOST, 0, uint32_t(lost), 0, 0, 0};
+                (void)!send(peer->file, &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT);
+            }
+        } catch (const Lost &) {
+            continue;
+        }
+    }
+}
+
+inline int Wire::fail(int lost, const std::string &what) {
+    message = what;
+    failed = 1 + lost;
+    at = program ? blamed(lost) : -1;
+    tell(lost);
+    return failed;
+}
+
+}  // namespace treadle

@@ -92,6 +92,7 @@ class Hosts {
             setsockopt(peer->file, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unlimited, sizeof unlimited);
             const timeval tick{0, 100000};
             setsockopt(peer->file, SOL_SOCKET, SO_SNDTIMEO, &tick, sizeof tick);
+            setsockopt(peer->file, SOL_SOCKET, SO_RCVTIMEO, &tick, sizeof tick);
             peer->receiver = std::thread([this, &peer = *peer] { receive(peer); });
         }
     }
@@ -126,6 +127,7 @@ class Hosts {
   private:
     static constexpr size_t PAGE = 4096;
     static constexpr int PATIENCE_TICKS = 10;  // of a send, once a rank is lost
+    static constexpr uint32_t SILENT_MS = 4000;
 
     struct Peer {
         int rank = -1, file = -1;
@@ -160,7 +162,7 @@ class Hosts {
         for (int ticks = 0; text.msg_iovlen;) {
             const ssize_t done = sendmsg(peer.file, &text, MSG_NOSIGNAL | (frame.kind == DATA ? MSG_MORE : 0));
             if (done < 0 && errno == EINTR) continue;
-            if (done < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            if (done < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && !unanswered(peer)) {
                 if ((lost_ < 0 && !closing_) || ++ticks < PATIENCE_TICKS) continue;
             }
             if (done < 0) {
@@ -181,10 +183,19 @@ class Hosts {
         return true;
     }
 
+    // Whether a host has left what was sent to it unanswered for seconds; idle ones the kernel asks itself. One that
+    // answers, but whose rank takes nothing, is only late.
+    static bool unanswered(const Peer &peer) {
+        tcp_info seen{};
+        socklen_t bytes = sizeof seen;
+        if (getsockopt(peer.file, IPPROTO_TCP, TCP_INFO, &seen, &bytes)) return false;
+        return seen.tcpi_last_ack_recv >= SILENT_MS && ((seen.tcpi_unacked && seen.tcpi_retransmits > 1) || seen.tcpi_probes > 1);
+    }
+
     static bool read(const Peer &peer, void *to, size_t bytes) {
         for (char *at = static_cast<char *>(to); bytes;) {
             const ssize_t done = recv(peer.file, at, bytes, MSG_WAITALL);
-            if (done < 0 && errno == EINTR) continue;
+            if (done < 0 && (errno == EINTR || ((errno == EAGAIN || errno == EWOULDBLOCK) && !unanswered(peer)))) continue;
             if (done <= 0) return false;
             at += done;
             bytes -= size_t(done);

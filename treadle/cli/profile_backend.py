@@ -26,7 +26,8 @@ def measure_backend(world: int | None, hardware: str | None, output: str | None,
     if fitted is None:
         return
     if fitted.doubt:
-        note(f"{fitted.doubt}; these costs predict nothing, measure again on an idle machine")
+        predict = "so may be their predictions" if fitted.usable else "these costs predict nothing"
+        note(f"{fitted.doubt}; {predict}, measure again on an idle machine")
     if output is not None:
         store.save(fitted.hardware, output)
         note(f"wrote {output}")

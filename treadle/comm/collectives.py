@@ -36,7 +36,7 @@ from treadle.planner.documents.nearest import meant
 from treadle.planner.errors import InputError, MissingBackendError
 from treadle.runtime.collective import native
 from treadle.runtime.collective.messages import Executor, cut_of, executor
-from treadle.runtime.collective.wire.groups import close_wire, stands, wire_of
+from treadle.runtime.collective.wire.groups import close_wire, stands, stop_wire, wire_of
 
 log = logging.getLogger("treadle.comm")
 
@@ -81,7 +81,13 @@ class _State:
         """`work` here and now, or after what `later` still has to do."""
         with self.lock:
             idle = not self.pending
-        return work() if idle else self.later(work).result()
+        if idle:
+            return work()
+        try:
+            return self.later(work).result()
+        except KeyboardInterrupt:
+            stop_wire(self.group)  # the exit of Python would wait for the call on the other thread
+            raise
 
     def later(self, work: Callable[[], Any]) -> Future[Any]:
         """`work` on the one background thread, after everything before it."""

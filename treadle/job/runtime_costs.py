@@ -20,7 +20,9 @@ class RuntimeCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     cpu: CpuTransport
     doubt: str
-    """Why these costs predict nothing, empty where they do."""
+    """What makes these costs doubtful, empty where nothing does."""
+    usable: bool
+    """Whether they predict anything."""
 
 
 def with_runtime_costs(hardware: Hardware, say: Callable[[str], None], cache: CostCache) -> Hardware:
@@ -34,10 +36,11 @@ def with_runtime_costs(hardware: Hardware, say: Callable[[str], None], cache: Co
         RuntimeCosts,
         (*machine(hardware.ranks), "CPU runtime, caches in use", source_digest("probe/*cpu*.py", WIRE)),
         lambda: _measured(hardware, say),
-        keep=lambda found: not found.doubt,
+        keep=lambda found: found.usable,
     )
     if found.doubt:
-        say(f"  {found.doubt}; they are used this once and not kept")
+        how = "--fresh-costs measures them again" if found.usable else "they are used this once and not kept"
+        say(f"  {found.doubt}; {how}")
     sources = {**hardware.sources, "transports.cpu": f"measured: `treadle plan job`, {hardware.ranks} processes"}
     transports = replace(hardware.transports, cpu=replace(found.cpu, hosts="one"))
     return replace(hardware, transports=transports, sources=sources)
@@ -50,4 +53,4 @@ def _measured(hardware: Hardware, say: Callable[[str], None]) -> RuntimeCosts:
     fitted = measure_cpu(None, hardware, "treadle plan job", cold=True)
     assert fitted is not None
     assert fitted.hardware.transports.cpu is not None
-    return RuntimeCosts(fitted.hardware.transports.cpu, fitted.doubt)
+    return RuntimeCosts(fitted.hardware.transports.cpu, fitted.doubt, fitted.usable)

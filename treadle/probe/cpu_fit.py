@@ -51,8 +51,9 @@ USUAL = 0.1
 MESSAGE = ("message_us", "copy_us_per_MB", "sum_us_per_MB", "latency_us")
 LEAST: dict[str, float] = {"uncached": 1.0, "cache_bytes": 2.0**20, "link_efficiency": 0.3}
 MOST: dict[str, float] = {"uncached": 20.0, "cache_bytes": 2.0**30, "link_efficiency": 1.0}
-USABLE = 1.0
-"""The largest error of a fit to keep. Two idle cores that run four processes are fitted within 0.3."""
+DOUBTFUL, USABLE = 1 / 3, 1.0
+"""Errors of a fit beyond which a note warns, and beyond which it predicts nothing. Two idle cores that run four
+processes are fitted within 0.3."""
 SMALLEST, LARGEST = 1e-3, 1e5
 """Limits of all other costs, in us."""
 
@@ -93,9 +94,14 @@ class CpuFit:
         return math.sqrt(statistics.fmean(row.residual**2 for row in self.rows))
 
     @property
+    def usable(self) -> bool:
+        """Whether these costs predict anything."""
+        return self.error <= USABLE
+
+    @property
     def doubt(self) -> str:
-        """Why these costs predict nothing, empty where they do."""
-        if self.error <= USABLE:
+        """What makes these costs doubtful, empty where nothing does."""
+        if self.error <= DOUBTFUL:
             return ""
         return f"the fit of the CPU runtime's costs is off by {self.error:.0%}, as on a busy machine"
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,7 @@ from treadle.planner.errors import InputError
 from treadle.runtime.launch import launch
 
 RANKS = 3
+LATE_SECONDS = 8.0
 COUNTS = ((1, 2, 0), (0, 0, 3), (1, 0, 0))
 SIZES = {"allgather": 2**12, "broadcast": 2**12, "gather": 2**12, "reduce": 2**12}
 
@@ -325,3 +330,33 @@ def test_without_a_compiler_on_one_rank_all_take_the_frameworks_collective(folde
     for lines, value in launch(RANKS, without_a_compiler, (str(folder / "allreduce"),), timeout=60):
         assert lines == ["all_reduce: torch.distributed's own collective runs, rank 1: found no g++"]
         assert value == RANKS
+
+
+def interrupted(rank: int, world: int, folder: str) -> float:
+    """Rank 0 gets Ctrl-C while a call waits for one that is in the background; seconds until both have ended."""
+    import torch
+
+    from treadle import comm
+    from treadle.comm import collectives
+
+    comm.init(folder)
+    comm.all_reduce(torch.ones(3 * 2**10))
+    if rank:
+        time.sleep(LATE_SECONDS)
+        return 0.0
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    started = time.monotonic()
+    collectives.queued_all_reduce(torch.ones(3 * 2**10), None)
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        comm.all_reduce(torch.ones(3 * 2**10))
+    assert collectives._state is not None
+    collectives._state.worker.shutdown(wait=True)
+    return time.monotonic() - started
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_the_call_in_the_background_too(folder: Path) -> None:
+    """Otherwise the process could not end before the other ranks call."""
+    assert launch(RANKS, interrupted, (str(folder / "allreduce"),), timeout=60)[0] < LATE_SECONDS / 2

@@ -17,10 +17,13 @@ using namespace treadle;
 
 constexpr size_t KEPT_BYTES = 4 << 20;
 constexpr int INTERRUPTED = -1;
+constexpr unsigned BUSY = 64;  // rounds between two looks at the clock while something moves
 
-// 0, or INTERRUPTED.
+// 0, or INTERRUPTED by a signal or at the end of a slice.
 int Wire::go() {
-    while (finished < states.size()) {
+    const uint64_t until = now_ns() + SLICE;
+    for (unsigned rounds = 1; finished < states.size(); ++rounds) {
+        if (rounds % BUSY == 0 && now_ns() > until) return INTERRUPTED;
         while (!ready.empty()) {
             std::pop_heap(ready.begin(), ready.end(), std::greater<int>());
             const int index = ready.back();
@@ -31,7 +34,11 @@ int Wire::go() {
         if (std::any_of(peers.begin(), peers.end(), [](const auto &peer) { return peer && peer->stalled; }) && pump(true)) continue;
         if (std::any_of(peers.begin(), peers.end(), [](const auto &peer) { return peer && peer->ended; })) require_all();
         if (!sleep()) return INTERRUPTED;
+        if (now_ns() < until) continue;
+        require_answers();
+        return INTERRUPTED;
     }
+    unfinished = false;
     size_t bytes = 0;
     for (const Buffer &buffer : kept) bytes += buffer.bytes;
     if (bytes > KEPT_BYTES) kept.clear();
@@ -99,11 +106,13 @@ API const char *wire_message(void *wire) { return static_cast<Wire *>(wire)->mes
 
 API int wire_action(void *wire) { return static_cast<Wire *>(wire)->at; }
 
-// 0; or INTERRUPTED by a signal, after which `wire_resume` goes on; or 1 + the rank that was lost, with a message, after
+// 0; or INTERRUPTED, at least every half second, after which `wire_resume` goes on; or 1 + the rank that was lost, with a message, after
 // which the wire is of no use.
 API int wire_run(void *handle, const void *program, const Call *call) {
     Wire &wire = *static_cast<Wire *>(handle);
+    if (wire.unfinished) return wire.fail(wire.rank, "an earlier call was interrupted");
     if (wire.failed) return wire.failed;
+    wire.unfinished = true;
     ++wire.calls;
     wire.call = *call;
     wire.join = combine_of(call->dtype, call->operation);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from threading import Lock
 from typing import Any
 
@@ -48,6 +49,24 @@ def close_wire(group: Any) -> None:
             wire.close()
             del _wires[place]
             return
+
+
+def stop_wire(group: Any) -> None:
+    """End the call that another thread may be in on the wire of a group."""
+    for known, wire in _wires:
+        if known is group:
+            wire.stop()
+
+
+def _leave_to_parent() -> None:
+    """A forked process, such as a DataLoader's, would otherwise keep the sockets open after its parent has died."""
+    for _, wire in _wires:
+        wire.leave()
+    _wires.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def stands(group: Any) -> bool:

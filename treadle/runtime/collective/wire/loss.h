@@ -2,12 +2,15 @@
 #pragma once
 
 #include <algorithm>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 
 #include "wire.h"
 
 namespace treadle {
 
 constexpr uint64_t TELL_NS = 1000000000;
+constexpr uint32_t SILENT_MS = 4000;
 
 inline void Wire::told(const Peer &peer, uint32_t lost) const {
     if (lost >= peers.size()) peer.lose("sent what is no message");
@@ -28,6 +31,17 @@ inline void Wire::require_all() {
         const int from = it.receives.peer, to = it.sends.peer;
         if (from >= 0 && peers[size_t(from)]->ended && std::max(state.got, state.held) < state.bytes) peers[size_t(from)]->lose("ended");
         if (to >= 0 && !state.left && peers[size_t(to)]->ended) peers[size_t(to)]->lose("ended");
+    }
+}
+
+// Throws where a host has left what was sent to it unanswered for seconds; idle ones the kernel asks itself. A host that
+// answers, but whose rank takes nothing, is only late.
+inline void Wire::require_answers() const {
+    for (const Peer *const peer : far) {
+        tcp_info seen{};
+        socklen_t bytes = sizeof seen;
+        if (peer->ended || getsockopt(peer->file, IPPROTO_TCP, TCP_INFO, &seen, &bytes) || seen.tcpi_last_ack_recv < SILENT_MS) continue;
+        if ((seen.tcpi_unacked && seen.tcpi_retransmits > 1) || seen.tcpi_probes > 1) peer->lose("does not answer");
     }
 }
 
@@ -98,6 +112,7 @@ inline void Wire::tell(int lost) {
 inline int Wire::fail(int lost, const std::string &what) {
     message = what;
     failed = 1 + lost;
+    unfinished = false;
     at = program ? blamed(lost) : -1;
     tell(lost);
     return failed;

@@ -22,10 +22,6 @@ from treadle.runtime.native_build import compile_library
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3, torch.int32: 4, torch.int64: 5}
 OPERATIONS = {"sum": 0, "avg": 0, "min": 1, "max": 2}
 BUFFERS = {"i": 0, "o": 1, "s": 2}
-SOURCES = (
-    "executor.cpp",
-    *(f"{name}.h" for name in ("actions", "exchange", "loss", "program", "ring", "streams", "sums", "waiting", "wire")),
-)
 PIECE_BYTES = 128 << 10
 INTERRUPTED = -1
 _INTEGER = ctypes.c_int32
@@ -67,9 +63,9 @@ class _Call(ctypes.Structure):
 @cache
 def library() -> Any:
     """The compiled executor. Raises MissingBackendError without g++."""
-    folder = files("treadle.runtime.collective.wire")
-    texts = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in SOURCES}
-    loaded = ctypes.CDLL(str(compile_library(texts, SOURCES[0], "process")))
+    sources = [each for each in files(__package__).iterdir() if each.name.endswith((".h", ".cpp"))]
+    texts = {each.name: each.read_text(encoding="utf-8") for each in sources}
+    loaded = ctypes.CDLL(str(compile_library(texts, "executor.cpp", "process")))
     pointer, integer = ctypes.c_void_p, ctypes.c_int
     for name, result, arguments in (
         ("wire_board_bytes", ctypes.c_uint64, [integer]),
@@ -99,7 +95,7 @@ class RankWire:
         self, rank: int, sockets: Sequence[socket | None], latency_us: float = 0.0, *, sharing: bool = True
     ) -> None:
         self.rank, self.sockets, ranks = rank, sockets, len(sockets)
-        self.lock = Lock()
+        self.lock, self.stopping = Lock(), False
         shared = share(rank, sockets, library().wire_board_bytes) if sharing else None
         self.board = None if shared is None else shared[0]
         near = [] if shared is None else shared[1]
@@ -117,11 +113,21 @@ class RankWire:
             len(near),
         )
 
+    def stop(self) -> None:
+        """End the call that another thread may be in, within a second; later ones fail."""
+        self.stopping = True
+
     def close(self) -> None:
         """Close the sockets; other ranks that still wait for this one learn that it is gone."""
-        if self.handle is not None:
-            library().wire_close(self.handle)
-            self.handle = None
+        self.stop()
+        with self.lock:
+            if self.handle is not None:
+                library().wire_close(self.handle)
+                self.handle = None
+            self.leave()
+
+    def leave(self) -> None:
+        """Close this process's files of the sockets, which other processes may still have open."""
         for each in self.sockets:
             if each is not None:
                 each.close()
@@ -191,14 +197,16 @@ class WireScript:
         )
         native = library()
         with wire.lock:
-            if wire.handle is None:
-                raise CheckFailed(f"rank {wire.rank}: the process group of this call was destroyed")
+            if wire.handle is None or wire.stopping:
+                raise CheckFailed(f"rank {wire.rank}: the process group of this call was destroyed or interrupted")
             self._call(native, wire, call)
 
     def _call(self, native: Any, wire: RankWire, call: _Call) -> None:
         try:
             code = native.wire_run(wire.handle, self.handle, ctypes.byref(call))
             while code == INTERRUPTED:
+                if wire.stopping:
+                    raise CheckFailed(f"rank {wire.rank}: the call was stopped")
                 code = native.wire_resume(wire.handle)
         except BaseException:
             native.wire_abandon(wire.handle)

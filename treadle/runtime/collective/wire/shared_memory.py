@@ -9,6 +9,8 @@ from mmap import mmap
 
 from treadle.planner.errors import CheckFailed
 
+SHARE_SECONDS = 60.0
+
 
 def share(
     rank: int, sockets: Sequence[socket.socket | None], bytes_of: Callable[[int], int]
@@ -27,7 +29,12 @@ def share(
     else:
         first = sockets[near[0]]
         assert first is not None
-        _, files, _, _ = socket.recv_fds(first, 1, 1)
+        first.settimeout(SHARE_SECONDS)
+        try:
+            _, files, _, _ = socket.recv_fds(first, 1, 1)
+        except TimeoutError:
+            raise CheckFailed(f"rank {near[0]} did not share memory within {SHARE_SECONDS:g} s") from None
+        first.settimeout(None)
         if not files:
             raise CheckFailed(f"rank {near[0]} ended")
         file = files[0]

@@ -11,6 +11,7 @@ namespace treadle {
 constexpr int SPINS = 256;  // rounds in which other ranks of this host may run before this one sleeps
 constexpr int LOOK = 8;     // rounds between two looks at the sockets of other hosts
 constexpr uint64_t SECOND = 1000000000u;
+constexpr uint64_t SLICE = SECOND / 2;  // of a call, after which Python may see signals
 
 inline bool Wire::can_move() const {
     for (const Peer *const peer : near) {
@@ -26,15 +27,15 @@ inline bool Wire::waits_to_send(const Peer &peer) const {
     });
 }
 
-// Nanoseconds until the next byte that a slower network would bring, at most a second.
+// Nanoseconds until the next byte that a slower network would bring, at most a slice.
 inline uint64_t Wire::until_due() const {
     uint64_t due = UINT64_MAX;
     for (const int index : timed)
         if (states[size_t(index)].started && !states[size_t(index)].marks.empty())
             due = std::min(due, states[size_t(index)].marks.front().due_ns);
-    if (due == UINT64_MAX) return SECOND;
+    if (due == UINT64_MAX) return SLICE;
     const uint64_t now = now_ns();
-    return due <= now ? 0 : std::min(due - now, SECOND);
+    return due <= now ? 0 : std::min(due - now, SLICE);
 }
 
 // Until a socket can move, at most `ns`: how many can, negative when a signal came.

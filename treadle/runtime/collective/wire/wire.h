@@ -17,6 +17,7 @@ struct Wire {
     std::string message;
     int failed = 0, at = -1;
     uint32_t calls = 0;
+    bool unfinished = false;  // a call has begun that has neither ended nor failed
 
     const Program *program = nullptr;
     Call call{};
@@ -74,6 +75,7 @@ struct Wire {
     [[noreturn]] void told(const Peer &peer, uint32_t lost) const;
     std::string hearsay(const Peer &peer, int lost) const;
     void require_all();
+    void require_answers() const;
     int blamed(int lost) const;
     int origin(Peer &peer);
     void tell(int lost);

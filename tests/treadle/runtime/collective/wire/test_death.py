@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import time
 from multiprocessing.connection import Connection
 
@@ -17,10 +18,13 @@ from treadle.codegen.collective.actions import script_of
 from treadle.codegen.collective.lower import lower
 from treadle.planner.errors import CheckFailed
 from treadle.runtime.collective.messages import Executor
+from treadle.runtime.collective.wire import groups
 from treadle.runtime.collective.wire.native import RankWire
 
 PROGRAM = lower(ring_allreduce(4), inplace=True)
+PAIR = lower(ring_allreduce(2), inplace=True)
 LONGEST = 5.0
+LATE_SECONDS = 6.0
 
 
 def calls_without_end(wire: RankWire, pipe: Connection) -> None:
@@ -68,3 +72,45 @@ def test_a_killed_rank_is_named_by_all_others(addresses: tuple[str, ...], seed: 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_an_ended_rank_is_named_by_all_others(addresses: tuple[str, ...], how: signal.Signals) -> None:
     end_one(addresses, how, seed=1)
+
+
+def late(wire: RankWire, pipe: Connection) -> None:
+    """The second rank is at something else for longer than it takes to see that a host is gone."""
+    executor = Executor(PAIR, wire.rank, wire, True, script_of(PAIR, wire.rank, inplace=True))
+    tensor = torch.ones(1 << 24)
+    executor(tensor)
+    time.sleep(LATE_SECONDS * wire.rank)
+    try:
+        executor(tensor)
+        pipe.send(float(tensor.sum()))
+    except CheckFailed as error:
+        pipe.send(str(error))
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_late_is_not_lost() -> None:
+    """More than a socket holds is sent to it meanwhile, and it takes nothing."""
+    processes, pipes = start(("127.0.0.1", "127.0.0.2"), late)
+    assert answers(pipes, 5 * LATE_SECONDS) == [4.0 * (1 << 24)] * 2
+    for process in processes:
+        process.join(LONGEST)
+        assert process.exitcode == 0
+
+
+def test_a_process_that_a_rank_has_forked_does_not_keep_it_alive() -> None:
+    """As a worker of a DataLoader does that lives on for some seconds."""
+    one, other = socket.socketpair()
+    wire = RankWire(0, [None, one], sharing=False)
+    known = (object(), wire)
+    groups._wires.append(known)
+    child = os.fork()
+    if child == 0:
+        time.sleep(LONGEST)
+        os._exit(0)
+    groups._wires.remove(known)
+    wire.close()
+    other.settimeout(LONGEST / 2)
+    assert other.recv(1) == b""
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    other.close()

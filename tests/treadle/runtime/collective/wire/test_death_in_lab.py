@@ -1,4 +1,4 @@
-"""On hosts of a lab, a rank killed at a random moment ends all others within seconds, with its name."""
+"""On hosts of a lab, a rank that is killed or cut off ends all others within seconds, with its name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,29 +21,50 @@ from treadle.probe.resolve import load_hardware
 ROUNDS, LONGEST = 20, 5.0
 
 
-@pytest.mark.slow
-def test_a_rank_killed_at_twenty_moments_is_named_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+class Printed(NamedTuple):
+    lines: list[Any]
+    errors: list[str]
+
+
+def in_lab(profile: str, worker: str, words: Sequence[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Printed:
+    """What the workers print on all hosts: the JSON of each line, and lines of errors."""
+    monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", None)
     printed: list[str] = []
     errors: list[str] = []
-    where = layout(load_hardware("hosts-2x2"), 100)
     try:
-        with the_lab(where) as lab:
-            command = [sys.executable, "-m", "tests.treadle.runtime.collective.wire.lab_worker", str(ROUNDS)]
+        with the_lab(layout(load_hardware(profile), 100)) as lab:
+            command = [sys.executable, "-m", f"tests.treadle.runtime.collective.wire.{worker}", *words]
             run(lab, command, lambda name, is_error, line: (errors if is_error else printed).append(line.decode()))
     except MissingBackendError as error:
         pytest.skip(f"no lab on this machine: {error}")
+    return Printed([json.loads(line) for line in printed], errors)
+
+
+@pytest.mark.slow
+def test_a_rank_killed_at_twenty_moments_is_named_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = in_lab("hosts-2x2", "lab_worker", [str(ROUNDS)], tmp_path, monkeypatch)
     said: dict[int, dict[int, tuple[str, float]]] = defaultdict(dict)
-    for line in printed:
-        number, rank, text, when = json.loads(line)
+    for number, rank, text, when in printed.lines:
         said[number][rank] = text, when
     assert sorted(said) == list(range(ROUNDS))
     for ranks in said.values():
-        assert sorted(ranks) == [0, 1, 2, 3], errors
+        assert sorted(ranks) == [0, 1, 2, 3], printed.errors
         (victim,) = (rank for rank, (text, _) in ranks.items() if text == "killed")
         for rank, (text, when) in ranks.items():
             if rank != victim:
                 assert f"rank {victim} " in text.split(": ", 1)[1], text
                 assert "step" in text
                 assert when - ranks[victim][1] < LONGEST
+
+
+@pytest.mark.slow
+def test_a_host_that_is_cut_off_is_named_by_all_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last neighbor has sent to it what nobody acknowledges, the others only wait."""
+    printed = in_lab("slow-nic", "silent_worker", [], tmp_path, monkeypatch)
+    said = {rank: (text, seconds) for rank, text, seconds in printed.lines}
+    assert sorted(said) == [0, 1, 2, 3], printed.errors
+    for rank in range(3):
+        text, seconds = said[rank]
+        assert "rank 3 " in text.split(": ", 1)[1], text
+        assert seconds < LONGEST

@@ -48,4 +48,4 @@ def test_streams_of_destroyed_groups_are_closed() -> None:
     for rank, (results, files, said) in enumerate(launch(4, regroup, timeout=120)):
         assert results == [1.0 if rank < 2 else 5.0] * 4 + [6.0]
         assert files[-1] <= files[0], files
-        assert said == f"rank {rank % 2}: the process group of this call was destroyed"
+        assert said == f"rank {rank % 2}: the process group of this call was destroyed or interrupted"

@@ -17,7 +17,7 @@ from torch import Tensor
 from tests.codegen.collective.algorithms import random_algorithm, ring_allreduce
 from treadle.codegen.collective.actions import script_of
 from treadle.codegen.collective.lower import lower
-from treadle.codegen.collective.program import CollectiveProgram
+from treadle.codegen.collective.program import BlockStep, CollectiveProgram, RankProgram, Threadblock
 from treadle.planner.errors import CheckFailed
 from treadle.runtime.collective.messages import Executor
 from treadle.runtime.collective.wire import native as wire_module
@@ -162,3 +162,78 @@ def test_ranks_that_call_something_else_are_named(how: str, over: str) -> None:
     assert len(said) == 3
     assert any("called another collective, or with another size, type, op or place" in text for text in said)
     assert not any("ended" in text for text in said)
+
+
+def relay() -> CollectiveProgram:
+    """Rank 0 sends two chunks to rank 1, which passes them on to rank 2, which adds them to its own."""
+
+    def rank(send: int | None, recv: int | None, kind: str, *place: tuple[str, int]) -> RankProgram:
+        steps = tuple(BlockStep(kind, *((buffer, first + chunk) for buffer, first in place)) for chunk in (0, 1))
+        return RankProgram(2, 2, 0, (Threadblock(send=send, recv=recv, channel=0, steps=steps),))
+
+    ranks = (
+        rank(1, None, "s", ("i", 0), ("o", 0)),
+        rank(2, 0, "rcs", ("i", 0), ("o", 0)),
+        rank(None, 1, "rrc", ("i", 0), ("o", 0)),
+    )
+    return CollectiveProgram("relay", "custom", ranks, chunks_per_loop=2, channels=1, inplace=False, outofplace=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int32])
+@pytest.mark.parametrize("over", OVER)
+def test_a_relay_passes_whole_elements_on(dtype: torch.dtype, over: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What arrives ends anywhere in an element, which the next rank adds to its own."""
+    monkeypatch.setattr(wire_module, "PIECE_BYTES", 24)
+    inputs = [torch.arange(2 * 701).mul(rank + 1).remainder(997).to(dtype) for rank in range(3)]
+    found = run(relay(), inputs, over)
+    assert torch.equal(found[1], inputs[0])
+    assert torch.equal(found[2], inputs[0] + inputs[2])
+
+
+def half_of_a_call() -> tuple[RankWire, Executor, socket.socket]:
+    """Rank 0 of two, whose other rank never calls; with that one's end of the stream."""
+    sockets = pairs(2, False)
+    program = lower(ring_allreduce(2), inplace=True)
+    wire = RankWire(0, sockets[0], sharing=False)
+    far = sockets[1][0]
+    assert far is not None
+    return wire, Executor(program, 0, wire, True, script_of(program, 0, inplace=True)), far
+
+
+def test_a_wire_that_is_closed_ends_the_call_of_another_thread() -> None:
+    wire, executor, far = half_of_a_call()
+    said: list[str] = []
+
+    def work() -> None:
+        try:
+            executor(torch.ones(600))
+        except CheckFailed as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    time.sleep(0.1)
+    wire.close()
+    thread.join(LONG)
+    assert said == ["rank 0: the call was stopped"]
+    with pytest.raises(CheckFailed, match="destroyed"):
+        executor(torch.ones(600))
+    far.close()
+
+
+def test_no_call_goes_on_with_what_an_interrupted_one_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second Ctrl-C can come before the first one has told the other ranks."""
+    wire, executor, far = half_of_a_call()
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(wire_module.library(), "wire_resume", interrupted)
+        patched.setattr(wire_module.library(), "wire_abandon", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            executor(torch.ones(600))
+    with pytest.raises(CheckFailed, match="rank 0: an earlier call was interrupted"):
+        executor(torch.ones(600))
+    wire.close()
+    far.close()

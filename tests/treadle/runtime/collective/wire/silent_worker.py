@@ -1,0 +1,56 @@
+"""One rank in a lab, the last of which takes its own link down between two calls; prints what each says, and when."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch
+from pyroute2 import IPRoute
+from torch.distributed import TCPStore
+
+from tests.codegen.collective.algorithms import ring_allreduce
+from treadle.codegen.collective.actions import script_of
+from treadle.codegen.collective.lower import lower
+from treadle.planner.errors import CheckFailed
+from treadle.runtime.collective.messages import Executor
+from treadle.runtime.collective.wire.native import RankWire
+from treadle.runtime.sockets import connect
+
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def main() -> None:
+    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), WORLD, RANK == 0, timedelta(seconds=30))
+    gathers = iter(range(9))
+
+    def gather(value: Any) -> list[Any]:
+        number = next(gathers)
+        store.set(f"{number} {RANK}", pickle.dumps(value))
+        return [pickle.loads(store.get(f"{number} {other}")) for other in range(WORLD)]
+
+    program = lower(ring_allreduce(WORLD), inplace=True)
+    executor = Executor(
+        program, RANK, RankWire(RANK, connect(RANK, WORLD, gather)), True, script_of(program, RANK, inplace=True)
+    )
+    tensor = torch.ones(30_001)
+    executor(tensor)
+    gather(None)
+    if RANK == WORLD - 1:
+        with IPRoute() as links:
+            (index,) = links.link_lookup(ifname=os.environ["GLOO_SOCKET_IFNAME"])
+            links.link("set", index=index, state="down")
+    started = time.monotonic()
+    try:
+        while True:
+            executor(tensor, op="max")
+    except CheckFailed as error:
+        print(json.dumps([RANK, str(error), time.monotonic() - started]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -153,7 +153,7 @@ def _greeted(peer: socket.socket, job: bytes) -> int:
 
 
 def _tune(peer: socket.socket) -> None:
-    """No delay of small messages; a silent host is lost after some seconds where no data to it waits for an answer (where
+    """No delay of small messages; a silent host is lost after some seconds where no data waits for its answer (where
     some does, the kernel would also give up a rank that is only late, so executors ask what was acknowledged); no BBR,
     whose pacing lets a link that several messages share one after the other idle: an allreduce took 1.6 times as long
     with it."""

@@ -11,6 +11,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
@@ -184,12 +185,13 @@ class Hosts {
     }
 
     // Whether a host has left what was sent to it unanswered for seconds; idle ones the kernel asks itself. One that
-    // answers, but whose rank takes nothing, is only late.
+    // answers, but whose rank takes nothing, is only late. What comes from a host need not acknowledge anything.
     static bool unanswered(const Peer &peer) {
         tcp_info seen{};
         socklen_t bytes = sizeof seen;
         if (getsockopt(peer.file, IPPROTO_TCP, TCP_INFO, &seen, &bytes)) return false;
-        return seen.tcpi_last_ack_recv >= SILENT_MS && ((seen.tcpi_unacked && seen.tcpi_retransmits > 1) || seen.tcpi_probes > 1);
+        if (std::min(seen.tcpi_last_ack_recv, seen.tcpi_last_data_recv) < SILENT_MS) return false;
+        return (seen.tcpi_unacked && seen.tcpi_retransmits > 1) || seen.tcpi_probes > 1;
     }
 
     static bool read(const Peer &peer, void *to, size_t bytes) {

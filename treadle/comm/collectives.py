@@ -85,7 +85,7 @@ class _State:
             return work()
         try:
             return self.later(work).result()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             stop_wire(self.group)  # the exit of Python would wait for the call on the other thread
             raise
 
@@ -172,7 +172,11 @@ def shutdown() -> None:
     """
     global _state
     if _state is not None:
-        _state.worker.shutdown(wait=True)
+        try:
+            _state.worker.shutdown(wait=True)
+        except (KeyboardInterrupt, SystemExit):
+            stop_wire(_state.group)
+            raise
         if stands(_state.group):
             _state.gpu.close()
             close_wire(_state.group)

@@ -12,18 +12,24 @@ from torch import distributed
 from treadle.probe.cpu_programs import ProbeRun
 from treadle.runtime.collective.messages import executor
 
-SAMPLES = 15
+PASSES = 2
+"""Rounds over all runs: a shared machine can be slow for seconds."""
+SAMPLES = 8
 SAMPLE_SECONDS, MOST_CALLS = 0.01, 50
-RUN_SECONDS = 1.0
+RUN_SECONDS = 0.5
 """A run whose samples take longer has fewer of them."""
 OTHER_BYTES = 20 << 20
 """What a step uses between exchanges: more than a rank's share of the caches, which keep some of the gradients."""
 
 
-def measured_calls(rank: int, world: int, runs: list[ProbeRun], cold: bool) -> list[list[float]]:
-    """By run: seconds of a call of this rank, by sample; a sample is several calls, one after the other, or if `cold`
-    one after the rank has used other memory, as a training step does."""
+def measured_calls(rank: int, world: int, runs: list[ProbeRun], cold: bool) -> list[list[list[float]]]:
+    """By pass and run: seconds of a call of this rank, by sample; a sample is several calls, one after the other, or if
+    `cold` one after the rank has used other memory, as a training step does."""
     torch.set_num_threads(1)
+    return [_passed(rank, runs, cold) for _ in range(PASSES)]
+
+
+def _passed(rank: int, runs: list[ProbeRun], cold: bool) -> list[list[float]]:
     found = []
     other = torch.zeros(OTHER_BYTES // 4 if cold else 0)
     for run in runs:

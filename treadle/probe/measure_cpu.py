@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,6 +22,8 @@ from treadle.runtime.sockets import added_us
 
 WORLD, MOST_RANKS = 4, 64
 TIMEOUT_SECONDS = 120.0
+BUSY = 1.5
+"""Times of a run in another pass that count as those of a busy machine."""
 MEMORY = "memory"
 LAB, SCALE = "TREADLE_LAB_HOST", "TREADLE_LAB_SCALE"
 """Set by `treadle lab run`: all hosts share the cores of this machine, and the network is slower than the profile's."""
@@ -70,7 +74,7 @@ def measure_cpu(world: int | None, base: Hardware | None, command: str, *, cold:
     results = run_joined(_work, (runs, cold)) if joined else launch(world, _work, (runs, cold), TIMEOUT_SECONDS)
     if joined is not None and joined[0] > 0:
         return None
-    times = [[1e6 * max(each) for each in zip(*(rank[at] for rank in results), strict=True)] for at in range(len(runs))]
+    times = _slowest_rank_us(results)
     fitted = fit_cpu(plan.hardware, runs, times, len(os.sched_getaffinity(0)), "machine" if plan.lab else "host")
     return _written(fitted, base, command)
 
@@ -98,6 +102,17 @@ def _work(rank: int, world: int, runs: list[ProbeRun], cold: bool) -> Any:
     from treadle.probe.cpu_worker import measured_calls
 
     return measured_calls(rank, world, runs, cold)
+
+
+def _slowest_rank_us(results: Sequence[Sequence[Sequence[Sequence[float]]]]) -> list[list[float]]:
+    """By run the times of its calls on the slowest rank, from the seconds by rank, pass, run and sample. A pass in
+    which the run took much longer than in another one had a busy machine and does not count."""
+    found = []
+    for run in zip(*(zip(*rank, strict=True) for rank in results), strict=True):
+        passes = [[1e6 * max(each) for each in zip(*ranks, strict=True)] for ranks in zip(*run, strict=True)]
+        least = min(map(median, passes))
+        found.append([time for each in passes if median(each) <= BUSY * least for time in each])
+    return found
 
 
 def _this_machine(world: int) -> Hardware:

@@ -10,7 +10,8 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -34,6 +35,11 @@ LATENCY = "TREADLE_LATENCY_US"
 """Environment variable: microseconds that a lab adds to each message between hosts."""
 
 
+_connected: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+TCP_RTO_MAX_MS = 44
+"""Linux 6.15; Python has no name for it."""
+
+
 def connect(rank: int, ranks: int, gather: Gather, address: str | None = None) -> list[socket.socket | None]:
     """A socket to every other rank, by rank: of the family AF_UNIX to one of this host, else TCP. All ranks call it.
 
@@ -53,7 +59,7 @@ def connect(rank: int, ranks: int, gather: Gather, address: str | None = None) -
         met = gather((address, listeners[0].getsockname()[1], name, secrets.token_bytes(SECRET_BYTES)))
         job = met[0][3]
         found: list[socket.socket | None] = [None] * ranks
-        connected.callback(_close, found)
+        connected.callback(close, found)
         for other in range(rank):
             here = LOCAL and met[other][0] == address
             found[other] = _reach("\0" + met[other][2] if here else met[other][:2], rank, other, job)
@@ -61,6 +67,7 @@ def connect(rank: int, ranks: int, gather: Gather, address: str | None = None) -
         for each in found:
             if each is not None:
                 _tune(each)
+                _connected.add(each)
         connected.pop_all()
         return found
 
@@ -83,10 +90,15 @@ def _accept(listeners: Sequence[socket.socket], found: list[socket.socket | None
                 peer.close()
 
 
-def _close(sockets: list[socket.socket | None]) -> None:
+def close(sockets: Iterable[socket.socket | None]) -> None:
     for each in sockets:
         if each is not None:
             each.close()
+
+
+if hasattr(os, "register_at_fork"):
+    # A worker of a DataLoader would otherwise keep them open after its parent has died.
+    os.register_at_fork(after_in_child=lambda: close(_connected))
 
 
 def interface_address() -> str:
@@ -170,6 +182,9 @@ def _tune(peer: socket.socket) -> None:
     ):
         if hasattr(socket, option):
             peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    if LOCAL:
+        with suppress(OSError):  # so that a host whose rank is late is still asked often
+            peer.setsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS, 2000)
     if LOCAL and peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).startswith(b"bbr"):
         for control in (b"cubic", b"reno"):
             with suppress(OSError):

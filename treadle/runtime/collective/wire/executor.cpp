@@ -19,11 +19,10 @@ constexpr size_t KEPT_BYTES = 4 << 20;
 constexpr int INTERRUPTED = -1;
 constexpr unsigned BUSY = 64;  // rounds between two looks at the clock while something moves
 
-// 0, or INTERRUPTED by a signal or at the end of a slice.
+// 0, or INTERRUPTED by a signal or the clock.
 int Wire::go() {
-    const uint64_t until = now_ns() + SLICE;
     for (unsigned rounds = 1; finished < states.size(); ++rounds) {
-        if (rounds % BUSY == 0 && now_ns() > until) return INTERRUPTED;
+        if (rounds % BUSY == 0 && due()) return INTERRUPTED;
         while (!ready.empty()) {
             std::pop_heap(ready.begin(), ready.end(), std::greater<int>());
             const int index = ready.back();
@@ -33,12 +32,10 @@ int Wire::go() {
         if (finished == states.size() || pump() || !ready.empty()) continue;
         if (std::any_of(peers.begin(), peers.end(), [](const auto &peer) { return peer && peer->stalled; }) && pump(true)) continue;
         if (std::any_of(peers.begin(), peers.end(), [](const auto &peer) { return peer && peer->ended; })) require_all();
-        if (!sleep()) return INTERRUPTED;
-        if (now_ns() < until) continue;
-        require_answers();
-        return INTERRUPTED;
+        const bool signalled = !sleep();
+        if (due() || signalled) return INTERRUPTED;
     }
-    unfinished = false;
+    program = nullptr;
     size_t bytes = 0;
     for (const Buffer &buffer : kept) bytes += buffer.bytes;
     if (bytes > KEPT_BYTES) kept.clear();
@@ -110,10 +107,17 @@ API int wire_action(void *wire) { return static_cast<Wire *>(wire)->at; }
 // which the wire is of no use.
 API int wire_run(void *handle, const void *program, const Call *call) {
     Wire &wire = *static_cast<Wire *>(handle);
-    if (wire.unfinished) return wire.fail(wire.rank, "an earlier call was interrupted");
     if (wire.failed) return wire.failed;
-    wire.unfinished = true;
+    if (wire.program) {
+        wire.program = nullptr;  // it may be gone, and what it sent from
+        for (const Peer *const peer : wire.far)
+            if (peer->sending >= 0) shutdown(peer->file, SHUT_WR);
+        for (const auto &peer : wire.peers)
+            if (peer) peer->sending = -1;
+        return wire.fail(wire.rank, "an earlier call was interrupted");
+    }
     ++wire.calls;
+    wire.look = now_ns() + SLICE;
     wire.call = *call;
     wire.join = combine_of(call->dtype, call->operation);
     wire.unit = call->dtype < 0 ? 1 : call->dtype == 0 || call->dtype == 4 ? 4 : call->dtype == 2 || call->dtype == 3 ? 2 : 8;

@@ -10,7 +10,7 @@ from torch import distributed
 
 from treadle.runtime.collective.native import agreed
 from treadle.runtime.collective.wire.native import RankWire, library
-from treadle.runtime.sockets import added_us, connect
+from treadle.runtime.sockets import added_us, close, connect
 
 _wires: list[tuple[Any, RankWire]] = []
 _lock = Lock()
@@ -37,7 +37,12 @@ def _connected(group: Any) -> RankWire:
         return values
 
     latency = agreed(lambda: (library(), added_us())[1], group)
-    wire = RankWire(rank, connect(rank, ranks, gather), latency)
+    sockets = connect(rank, ranks, gather)
+    try:
+        wire = RankWire(rank, sockets, latency)
+    except BaseException:
+        close(sockets)
+        raise
     _wires.append((group, wire))
     return wire
 
@@ -59,10 +64,13 @@ def stop_wire(group: Any) -> None:
 
 
 def _leave_to_parent() -> None:
-    """A forked process, such as a DataLoader's, would otherwise keep the sockets open after its parent has died."""
+    """A forked process has no wires; locks may be held by threads that it does not have."""
+    global _lock
     for _, wire in _wires:
-        wire.leave()
+        wire.stop()
+        wire.lock = Lock()
     _wires.clear()
+    _lock = Lock()
 
 
 if hasattr(os, "register_at_fork"):

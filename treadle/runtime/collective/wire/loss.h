@@ -35,12 +35,13 @@ inline void Wire::require_all() {
 }
 
 // Throws where a host has left what was sent to it unanswered for seconds; idle ones the kernel asks itself. A host that
-// answers, but whose rank takes nothing, is only late.
+// answers, but whose rank takes nothing, is only late. What comes from a host need not acknowledge anything.
 inline void Wire::require_answers() const {
     for (const Peer *const peer : far) {
         tcp_info seen{};
         socklen_t bytes = sizeof seen;
-        if (peer->ended || getsockopt(peer->file, IPPROTO_TCP, TCP_INFO, &seen, &bytes) || seen.tcpi_last_ack_recv < SILENT_MS) continue;
+        if (peer->ended || getsockopt(peer->file, IPPROTO_TCP, TCP_INFO, &seen, &bytes)) continue;
+        if (std::min(seen.tcpi_last_ack_recv, seen.tcpi_last_data_recv) < SILENT_MS) continue;
         if ((seen.tcpi_unacked && seen.tcpi_retransmits > 1) || seen.tcpi_probes > 1) peer->lose("does not answer");
     }
 }
@@ -86,35 +87,44 @@ inline int Wire::origin(Peer &peer) {
     }
 }
 
-// Says to all others which rank was lost, behind the frame that is on its way.
+// Sends what is left of the frame that is on its way, and this one. False where there is no room yet.
+inline bool Wire::say(Peer &peer, const Frame &frame) {
+    try {
+        while (peer.sending >= 0)
+            if (!advance(peer)) return false;
+    } catch (const Lost &) {
+        return true;
+    }
+    (void)!send(peer.file, &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return true;
+}
+
+// Says to all others which rank was lost. To one that does not take the rest of its frame in time, the stream ends.
 inline void Wire::tell(int lost) {
     const uint64_t last = now_ns() + TELL_NS;
     const Note note{LOST, uint32_t(lost)};
+    const Frame frame{LOST, 0, uint32_t(lost), 0, 0, 0};
     for (Peer *const peer : near) (void)!send(peer->file, &note, sizeof note, MSG_NOSIGNAL | MSG_DONTWAIT);
-    for (Peer *const peer : far) {
-        if (peer->ended) continue;
-        try {
-            while (peer->sending >= 0 && now_ns() < last) {
-                if (advance(*peer)) continue;
-                pollfd file{peer->file, POLLOUT, 0};
-                poll(&file, 1, 10);
-            }
-            if (peer->sending < 0) {
-                const Frame frame{LOST, 0, uint32_t(lost), 0, 0, 0};
-                (void)!send(peer->file, &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT);
-            }
-        } catch (const Lost &) {
-            continue;
-        }
+    std::vector<Peer *> untold;
+    for (Peer *const peer : far)
+        if (!peer->ended) untold.push_back(peer);
+    for (;;) {
+        untold.erase(std::remove_if(untold.begin(), untold.end(), [&](Peer *peer) { return say(*peer, frame); }), untold.end());
+        const bool others = std::any_of(untold.begin(), untold.end(), [lost](const Peer *peer) { return peer->rank != lost; });
+        if (!others || now_ns() >= last) break;
+        files.clear();
+        for (const Peer *const peer : untold) files.push_back({peer->file, POLLOUT, 0});
+        poll(files.data(), files.size(), 10);
     }
+    for (const Peer *const peer : untold) shutdown(peer->file, SHUT_WR);
 }
 
 inline int Wire::fail(int lost, const std::string &what) {
     message = what;
     failed = 1 + lost;
-    unfinished = false;
     at = program ? blamed(lost) : -1;
     tell(lost);
+    program = nullptr;
     return failed;
 }
 

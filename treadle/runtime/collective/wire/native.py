@@ -24,6 +24,7 @@ OPERATIONS = {"sum": 0, "avg": 0, "min": 1, "max": 2}
 BUFFERS = {"i": 0, "o": 1, "s": 2}
 PIECE_BYTES = 128 << 10
 INTERRUPTED = -1
+CLOSE_SECONDS = 3.0
 _INTEGER = ctypes.c_int32
 
 
@@ -120,14 +121,16 @@ class RankWire:
     def close(self) -> None:
         """Close the sockets; other ranks that still wait for this one learn that it is gone."""
         self.stop()
-        with self.lock:
+        # Of another thread: in a signal handler it is this one's, whose call ends after the handler.
+        if self.lock.acquire(timeout=CLOSE_SECONDS):
             if self.handle is not None:
                 library().wire_close(self.handle)
                 self.handle = None
             self.leave()
+            self.lock.release()
 
     def leave(self) -> None:
-        """Close this process's files of the sockets, which other processes may still have open."""
+        """Close this process's files of the sockets."""
         for each in self.sockets:
             if each is not None:
                 each.close()

@@ -82,6 +82,15 @@ inline bool Wire::sleep() {
     return found >= 0;
 }
 
+// Every half second of a call: throws where a host does not answer, else true.
+inline bool Wire::due() {
+    const uint64_t now = now_ns();
+    if (now < look) return false;
+    look = now + SLICE;
+    require_answers();
+    return true;
+}
+
 // The notes of a peer on this host.
 inline void Wire::hear(Peer &peer) {
     Note notes[32];

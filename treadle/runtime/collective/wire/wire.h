@@ -17,9 +17,9 @@ struct Wire {
     std::string message;
     int failed = 0, at = -1;
     uint32_t calls = 0;
-    bool unfinished = false;  // a call has begun that has neither ended nor failed
+    uint64_t look = 0;  // when to see next whether hosts answer, and to let Python see signals
 
-    const Program *program = nullptr;
+    const Program *program = nullptr;  // of a call that has neither ended nor failed
     Call call{};
     Combine join = nullptr;
     int64_t unit = 1;  // bytes of an element
@@ -76,8 +76,10 @@ struct Wire {
     std::string hearsay(const Peer &peer, int lost) const;
     void require_all();
     void require_answers() const;
+    bool due();
     int blamed(int lost) const;
     int origin(Peer &peer);
+    bool say(Peer &peer, const Frame &frame);
     void tell(int lost);
     int fail(int lost, const std::string &what);
 

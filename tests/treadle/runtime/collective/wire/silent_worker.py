@@ -1,10 +1,12 @@
-"""One rank in a lab, the last of which takes its own link down between two calls; prints what each says, and when."""
+"""One rank in a lab, one of which takes its own link down during its calls; prints what each says and when."""
 
 from __future__ import annotations
 
 import json
 import os
 import pickle
+import sys
+import threading
 import time
 from datetime import timedelta
 from typing import Any
@@ -22,6 +24,13 @@ from treadle.runtime.collective.wire.native import RankWire
 from treadle.runtime.sockets import connect
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+CUT_SECONDS = 0.5
+
+
+def take_link_down() -> None:
+    with IPRoute() as links:
+        (index,) = links.link_lookup(ifname=os.environ["GLOO_SOCKET_IFNAME"])
+        links.link("set", index=index, state="down")
 
 
 def main() -> None:
@@ -37,19 +46,17 @@ def main() -> None:
     executor = Executor(
         program, RANK, RankWire(RANK, connect(RANK, WORLD, gather)), True, script_of(program, RANK, inplace=True)
     )
-    tensor = torch.ones(30_001)
-    executor(tensor)
+    executor(torch.ones(3))
     gather(None)
-    if RANK == WORLD - 1:
-        with IPRoute() as links:
-            (index,) = links.link_lookup(ifname=os.environ["GLOO_SOCKET_IFNAME"])
-            links.link("set", index=index, state="down")
-    started = time.monotonic()
+    cut, victim = time.monotonic() + CUT_SECONDS, int(sys.argv[1]) == RANK
+    if victim:
+        threading.Timer(CUT_SECONDS, take_link_down).start()
+    tensor = torch.ones(int(sys.argv[2]))
     try:
         while True:
             executor(tensor, op="max")
     except CheckFailed as error:
-        print(json.dumps([RANK, str(error), time.monotonic() - started]), flush=True)
+        print(json.dumps([RANK, str(error), time.monotonic() - cut]), flush=True)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from tests.treadle.runtime.collective.wire.jobs import FOUR_HOSTS, ONE_HOST, TWO
 from treadle.codegen.collective.actions import script_of
 from treadle.codegen.collective.lower import lower
 from treadle.planner.errors import CheckFailed
+from treadle.runtime import sockets
 from treadle.runtime.collective.messages import Executor
 from treadle.runtime.collective.wire import groups
 from treadle.runtime.collective.wire.native import RankWire
@@ -103,6 +104,7 @@ def test_a_process_that_a_rank_has_forked_does_not_keep_it_alive() -> None:
     wire = RankWire(0, [None, one], sharing=False)
     known = (object(), wire)
     groups._wires.append(known)
+    sockets._connected.add(one)
     child = os.fork()
     if child == 0:
         time.sleep(LONGEST)

@@ -212,7 +212,7 @@ def test_a_wire_that_is_closed_ends_the_call_of_another_thread() -> None:
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    time.sleep(0.1)
+    assert far.recv(1)  # the call has begun
     wire.close()
     thread.join(LONG)
     assert said == ["rank 0: the call was stopped"]

@@ -26,7 +26,7 @@ SIZES = (2**16, 2**20, 2**22)
 TEMPLATES = ("ring", "all-pairs", "halving-doubling", "recursive-doubling", "double-tree")
 TWO_LEVEL = "two-level"
 PLANNING_SECONDS = 10
-MANY, FEW, LARGE = 9, 5, 2**20
+MANY, FEW, LARGE = 60, 5, 2**20
 
 
 @dataclass(frozen=True)

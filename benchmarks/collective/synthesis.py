@@ -144,10 +144,10 @@ def _verdict(case: Case, row: Row, gap: float) -> str:
 
 
 NOTES = (
-    "GB/s: output buffer over time for allgather, buffer over time otherwise, in powers of ten.",
+    "GB/s: output buffer over time for allgather, buffer over time otherwise, in powers of ten, of the schedule in the "
+    "alpha-beta model.",
     "bound: proved for every choice of pieces, routes and orders on the same links. For allreduce it is twice the "
     "allgather's, a yardstick that a plan can beat.",
-    "GB/s are those of the schedule in the alpha-beta model.",
     "The bounds count latency: 129.02 instead of 129.03 GB/s is 0.7 us.",
     "planned s: start of the planner to the checked plan; lower + check s: to a checked program of one instance.",
     "plan only: hundreds of ranks; their plans are checked, the plan's JSON is the compact form.",

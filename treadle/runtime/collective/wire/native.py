@@ -121,7 +121,7 @@ class RankWire:
     def close(self) -> None:
         """Close the sockets; other ranks that still wait for this one learn that it is gone."""
         self.stop()
-        # Of another thread: in a signal handler it is this one's, whose call ends after the handler.
+        # A signal handler may run in the thread that holds it, whose call ends after the handler.
         if self.lock.acquire(timeout=CLOSE_SECONDS):
             if self.handle is not None:
                 library().wire_close(self.handle)

@@ -11,6 +11,7 @@ import pytest
 from treadle.cli.main import run
 from treadle.lab import lifecycle
 from treadle.lab.layout import layout
+from treadle.lab.run import HostFailed
 from treadle.lab.run import run as run_on_hosts
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
@@ -92,6 +93,8 @@ def test_in_the_lab_every_rate_is_found_again(name: str, tmp_path: Path, monkeyp
             run_on_hosts(lab, command, lambda _name, _is_error, line: lines.append(line))
     except MissingBackendError as error:
         pytest.skip(str(error))
+    except HostFailed as error:
+        pytest.fail(f"{error}: {b''.join(lines).decode()}")
     shipped, found = load_hardware(name), store.load(out, Hardware)
     expected = {what: rate / 100 for what, rate in of_network(shipped).items()}
     assert of_network(found) == pytest.approx(expected, rel=0.1)

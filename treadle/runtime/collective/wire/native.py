@@ -18,6 +18,7 @@ from treadle.codegen.collective.actions import Action, Range, TaggedMessage
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.runtime.collective.wire.shared_memory import share
 from treadle.runtime.native_build import compile_library
+from treadle.runtime.sockets import close
 
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3, torch.int32: 4, torch.int64: 5}
 OPERATIONS = {"sum": 0, "avg": 0, "min": 1, "max": 2}
@@ -126,14 +127,8 @@ class RankWire:
             if self.handle is not None:
                 library().wire_close(self.handle)
                 self.handle = None
-            self.leave()
+            close(self.sockets)
             self.lock.release()
-
-    def leave(self) -> None:
-        """Close this process's files of the sockets."""
-        for each in self.sockets:
-            if each is not None:
-                each.close()
 
 
 class WireScript:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from treadle.lab.layout import LabLayout
+from treadle.runtime.sockets import LATENCY
 
+LAB, SCALE = "TREADLE_LAB_HOST", "TREADLE_LAB_SCALE"
+"""Set for programs in a lab: all hosts share the cores of one machine, and the network is slower than its profile."""
 FIRST_PORT = 29500
 
 
@@ -44,9 +47,9 @@ def _shared(layout: LabLayout, place: int, port: int) -> dict[str, str]:
         "MASTER_PORT": str(port),
         "GLOO_SOCKET_IFNAME": host.interfaces[0].name,
         "NCCL_SOCKET_IFNAME": ",".join(interface.name for interface in host.interfaces),
-        "TREADLE_LATENCY_US": f"{layout.latency_us:g}",
-        "TREADLE_LAB_SCALE": f"{layout.scale:g}",
-        "TREADLE_LAB_HOST": host.name,
+        LATENCY: f"{layout.latency_us:g}",
+        SCALE: f"{layout.scale:g}",
+        LAB: host.name,
     }
 
 

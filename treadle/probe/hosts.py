@@ -16,6 +16,7 @@ from itertools import groupby
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from treadle.lab.environment import LAB
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
 from treadle.probe.hosts_profile import Inside, MeasuredHost, profile
 from treadle.probe.local import detect
@@ -27,7 +28,6 @@ from treadle.runtime.sockets import added_us, ipv4_addresses, named_interface
 if TYPE_CHECKING:
     from treadle.planner.documents.hardware import Hardware
 
-LAB = "TREADLE_LAB_HOST"
 ANSWER, IDLE = timedelta(seconds=60), timedelta(hours=2)
 """How long rank 0 waits for an answer, and the others for the next experiment."""
 LATENCY_PAIRS = 4

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from treadle.lab.environment import LAB, SCALE
 from treadle.planner.documents.hardware import Device, Hardware, Switch, slow_motion
 from treadle.planner.errors import InputError, MissingBackendError
 from treadle.probe.cpu_fit import CpuFit, fit_cpu
@@ -25,8 +26,6 @@ TIMEOUT_SECONDS = 120.0
 BUSY = 1.5
 """Times of a run in another pass that count as those of a busy machine."""
 MEMORY = "memory"
-LAB, SCALE = "TREADLE_LAB_HOST", "TREADLE_LAB_SCALE"
-"""Set by `treadle lab run`: all hosts share the cores of this machine, and the network is slower than the profile's."""
 SLOW_US_PER_MB = 5000.0
 """Over slower links the largest messages are left out, which would take too long."""
 

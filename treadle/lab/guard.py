@@ -41,7 +41,7 @@ def guarded(lab: Lab, variable: str) -> Iterator[None]:
 def main() -> None:
     lab = msgspec.json.decode(sys.stdin.buffer.readline(), type=Lab)
     sys.stdin.buffer.read()
-    state.end_processes(lab, sys.argv[1])
+    state.end_processes(lab, lambda pid: state.has_variable(pid, sys.argv[1]))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
+from treadle.lab import state
 from treadle.lab.environment import FIRST_PORT, per_host, per_rank
 from treadle.lab.guard import guarded
 from treadle.lab.processes import HostProcess, start
@@ -83,7 +84,7 @@ def run(lab: Lab, command: Sequence[str], show: Print, *, once: bool = False, re
                 continue
             before = signal.signal(number, lambda it, _: received.append(it))
             stack.callback(signal.signal, number, before)
-        stack.callback(_end, running)
+        stack.callback(_end, lab, running)
         for place, host in enumerate(layout.hosts):
             for local in range(1 if once else host.devices):
                 variables = per_host(layout, place, port) if once else per_rank(layout, place, local, port)
@@ -149,9 +150,12 @@ def _failure(lab: Lab, running: list[HostProcess], gone: list[int], keeper: int)
     return None
 
 
-def _end(running: list[HostProcess]) -> None:
+def _end(lab: Lab, running: list[HostProcess]) -> None:
+    """End all, and wait for what they started and left in their groups."""
     for each in running:
         each.end()
+    groups = frozenset(each.process.pid for each in running)
+    state.end_processes(lab, lambda pid: state.in_groups(pid, groups))
 
 
 def _pass_on(running: list[HostProcess], number: int) -> float:

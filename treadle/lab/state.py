@@ -8,6 +8,7 @@ import signal
 import stat
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,13 +88,13 @@ def forget() -> None:
     (folder() / STATE).unlink(missing_ok=True)
 
 
-def end_processes(lab: Lab, variable: str = "") -> None:
-    """Kill all processes in the namespaces of the lab but its keeper; only those with the environment variable
-    `NAME=value`, where it is given."""
+def end_processes(lab: Lab, meant: Callable[[int], bool] = lambda _: True) -> None:
+    """Kill the processes in the namespaces of the lab but its keeper, those that are `meant`, and wait until they are
+    gone."""
     end = time.monotonic() + END_SECONDS
     while time.monotonic() < end:
         inside = (pid for pid in processes_in(frozenset(lab.inodes), lab.mark) if pid != lab.keeper)
-        found = [pid for pid in inside if not variable or _has(pid, variable)]
+        found = [pid for pid in inside if meant(pid)]
         if not found:
             return
         for pid in found:
@@ -102,10 +103,19 @@ def end_processes(lab: Lab, variable: str = "") -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def _has(pid: int, variable: str) -> bool:
+def has_variable(pid: int, variable: str) -> bool:
+    """Whether a process was started with the environment variable `NAME=value`."""
     try:
         return variable.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:  # it ended
+        return False
+
+
+def in_groups(pid: int, groups: frozenset[int]) -> bool:
+    """Whether a process is in one of these process groups."""
+    try:
+        return os.getpgid(pid) in groups
+    except ProcessLookupError:
         return False
 
 

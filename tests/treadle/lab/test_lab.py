@@ -246,11 +246,11 @@ def test_a_state_file_of_something_else_is_no_lab_and_keeps_none_up() -> None:
     assert not state.is_up()
 
 
-ALLREDUCE = """import torch, torch.distributed as dist
+ALLREDUCE = """import sys, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.tensor([1 << dist.get_rank()])
 dist.all_reduce(total)
-print("total", total.item())
+sys.stdout.write(f"total {total.item()}\\n")  # at once: torchrun runs Python without a buffer
 dist.destroy_process_group()"""
 
 

@@ -47,14 +47,15 @@ def save(plan: Plan, trace: Trace, folder: Path) -> None:
 
 
 def train(rank: int, world: int, folder: str, options: dict[str, object]) -> dict[str, object]:
-    """Three steps of Adam with two micro-batches each, planned under `fully_shard` and plain with averaged gradients:
-    losses of both, and the largest difference of a parameter afterwards."""
+    """Three steps with two micro-batches each, planned under `fully_shard` and plain with averaged gradients: losses of
+    both, and the largest difference of a parameter afterwards. Shards lie elsewhere in memory, for which some CPUs
+    round matrix products differently; Adam would divide that by the size of the smallest gradients."""
     mesh = init_device_mesh("cpu", (world,))
     torch.manual_seed(0)
     model, _, loss = STEPS["gpt2"]()
     plain = copy.deepcopy(model)
     planned = fully_shard(apply(model, *documents(folder)), mesh=mesh, **options)
-    optimizers = [torch.optim.Adam(module.parameters(), 1e-2) for module in (planned, plain)]
+    optimizers = [torch.optim.SGD(module.parameters(), 0.1, momentum=0.9) for module in (planned, plain)]
     losses = []
     for step in range(3):
         for micro in range(2):
@@ -162,7 +163,7 @@ def test_training_under_fully_shard_is_plain_data_parallel_training(folder, opti
     for found in launch(WORLD, train, (folder, options), timeout=120):
         for planned, plain in found["losses"]:
             assert planned == pytest.approx(plain, rel=1e-6)
-        assert found["difference"] < 1e-5
+        assert found["difference"] < 1e-6
         assert all(found["sharded"])
         assert found["names"]
 

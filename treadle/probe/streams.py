@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 SETTLE_SECONDS, COUNT_SECONDS, SHARED_FACTOR, LAST_SECONDS = 0.1, 0.3, 2, 0.05
@@ -147,7 +148,10 @@ def _count(stream: socket.socket, begin: float, end: float, is_alone: bool) -> f
 
 
 def _drop(stream: socket.socket) -> None:
-    """Close without sending what is still in the buffers, which would slow what is measured next."""
+    """Close without sending what is still in the buffers, which would slow what is measured next. A thread that waits
+    to send ends: closing alone would leave it until its timeout, as it holds the connection open."""
+    with suppress(OSError):
+        stream.shutdown(socket.SHUT_RDWR)
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     stream.close()
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 
-from treadle.probe.streams import connected, latency_us, listen, rates
+from treadle.probe.streams import CONNECT_SECONDS, connected, latency_us, listen, rates
 
 NONCE = bytes(range(16))
 
@@ -30,3 +31,16 @@ def test_streams_are_counted_and_foreign_connections_are_not() -> None:
             stream.close()
     for end in ends:
         end.server.close()
+
+
+def test_a_sender_ends_also_when_nothing_reads_what_it_sends() -> None:
+    end = listen("127.0.0.1", NONCE)
+    with ThreadPoolExecutor() as pool:
+        accepting = pool.submit(connected, end, 1, [(0, 1)], {})
+        outgoing, _ = connected(end, 0, [(0, 1)], {1: end.address})
+        _, unread = accepting.result()
+        begun = time.monotonic()
+        assert rates(outgoing, {}, is_alone=True) == {}
+        assert time.monotonic() - begun < CONNECT_SECONDS / 2
+    unread[0].close()
+    end.server.close()

@@ -52,7 +52,6 @@ def memory_time(trace: Trace, machine: SwapMachine, allocator: Allocator = "pool
     ("name", "share", "copies", "method"),
     [
         ("mlp", 0.9, 2.0, "genetic"),
-        pytest.param("mlp", 0.9, 2.0, "auto", marks=pytest.mark.slow),
         pytest.param("convnet", 0.7, 4.0, "auto", marks=pytest.mark.slow),
         pytest.param("unet", 0.5, 1.5, "auto", marks=pytest.mark.slow),
     ],

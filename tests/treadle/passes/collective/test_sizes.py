@@ -189,11 +189,12 @@ def test_other_files_of_a_folder_are_left_alone(here, capsys):
     (here / "many").mkdir()
     (here / "many" / "thesis.txt").write_text("years of work")
     (here / "many" / "selection.json").write_text('["years of work"]')
-    assert swept() == 2
+    ring = ["--method", "ring", "--sketch", "mesh"]
+    assert swept(*ring) == 2
     assert "selection.json" in capsys.readouterr().err
     assert (here / "many" / "selection.json").read_text() == '["years of work"]'
     (here / "many" / "selection.json").unlink()
-    assert swept() == 0
+    assert swept(*ring) == 0
     assert (here / "many" / "thesis.txt").read_text() == "years of work"
     assert swept("--size", "1K") == 2
     assert "--sizes: found --size too" in capsys.readouterr().err

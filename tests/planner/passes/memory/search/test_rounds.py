@@ -138,10 +138,10 @@ def test_a_late_deadline_and_ctrl_c_end_all_processes(as_large, monkeypatch):
     hard = uneven(100, 120)
     others = set(psutil.Process().children(recursive=True))  # of tests before this one
     for how in ("deadline", "interrupt"):
-        pressed = threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT))
+        pressed = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
         if how == "interrupt":
             pressed.start()
-        found = search(hard, replace(EXACT, method="full", time_limit_s=3.0 if how == "deadline" else None))
+        found = search(hard, replace(EXACT, method="full", time_limit_s=2.0 if how == "deadline" else None))
         pressed.cancel()  # too late it would end the process of the tests
         assert (found.limit_fired, found.interrupted) == (how == "deadline", how == "interrupt")
         assert simulate(hard, lower(hard, found.schedule)).time_ns == found.time_ns > found.bound.time_ns

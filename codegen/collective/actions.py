@@ -38,13 +38,15 @@ class TaggedMessage:
 @dataclass(frozen=True, slots=True)
 class Action:
     """One step: combine the terms (`reads`, and what arrives) into `writes`, and send the result. It starts when the
-    values of the actions in `after` are there and the messages of those in `after_leaving` have left; both count the
-    actions of its rank."""
+    values of the actions in `after` are there and the messages of those in `after_leaving` have left. Those in `behind`
+    send from where it receives to: it writes over what of their messages has left. All count the actions of its rank.
+    """
 
     place: Place
     step: BlockStep
     after: tuple[int, ...]
     after_leaving: tuple[int, ...]
+    behind: tuple[int, ...]
     reads: tuple[Range, ...]
     writes: Range | None
     receives: TaggedMessage | None
@@ -81,8 +83,11 @@ def actions(program: CollectiveProgram, places: Iterable[Place], *, inplace: boo
         source = None
         if sends is not None:
             source = writes or (reads[0] if receives is None and len(reads) == 1 else None)
-        after, leaving = ranks[place.rank].next(reads, writes, source)
-        yield Action(place, step, after, leaving, reads, writes, receives, sends)
+        hazards = ranks[place.rank]
+        after, leaving = hazards.next(reads, writes, source)
+        behind = tuple(other for other in leaving if receives is not None and hazards.sources[other] == writes)
+        leaving = tuple(other for other in leaving if other not in behind)
+        yield Action(place, step, after, leaving, behind, reads, writes, receives, sends)
 
 
 def _located(program: CollectiveProgram, rank: int, operand: Chunk, count: int, inplace: bool) -> Range:
@@ -105,7 +110,8 @@ class _Hazards:
     """Who touched each chunk of a rank last: the action that wrote it, those that read it since, those that send it
     from it."""
 
-    actions: int = 0
+    sources: list[Range | None] = field(default_factory=list)
+    """By action, where it sends from."""
     writer: dict[Chunk, int] = field(default_factory=dict)
     readers: dict[Chunk, set[int]] = field(default_factory=lambda: defaultdict(set))
     senders: dict[Chunk, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -114,7 +120,8 @@ class _Hazards:
         self, reads: tuple[Range, ...], writes: Range | None, source: Range | None
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The actions whose value, and whose leaving, the next action waits for; `source` is where it sends from."""
-        index, self.actions = self.actions, self.actions + 1
+        index = len(self.sources)
+        self.sources.append(source)
         read = {chunk for place in reads for chunk in _chunks(place)}
         written = set(_chunks(writes))
         after = {self.writer[chunk] for chunk in read | written if chunk in self.writer}

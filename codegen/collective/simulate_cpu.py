@@ -222,7 +222,9 @@ class _Streams:
     def _action(self, action: Action) -> None:
         rank, step, sent, ended = action.place.rank, action.step, action.sends, self.ended[action.place.rank]
         size = step.count * self.chunk
-        waits = [ended[other][0] for other in action.after] + [ended[other][1] for other in action.after_leaving]
+        # What it overwrites piece by piece it need not wait for.
+        values = [other for other in action.after if other not in action.behind]
+        waits = [ended[other][0] for other in values] + [ended[other][1] for other in action.after_leaving]
         after = tuple(dict.fromkeys(waits)) or (rank,)
         here: int | None = None
         reduces = step.type in ("rrc", "rrs", "rrcs", "re")

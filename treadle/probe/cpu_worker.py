@@ -12,9 +12,9 @@ from torch import distributed
 from treadle.probe.cpu_programs import ProbeRun
 from treadle.runtime.collective.messages import executor
 
-PASSES = 2
+PASSES = 4
 """Rounds over all runs: a shared machine can be slow for seconds."""
-SAMPLES = 8
+SAMPLES = 4
 SAMPLE_SECONDS, MOST_CALLS = 0.01, 50
 RUN_SECONDS = 0.5
 """A run whose samples take longer has fewer of them."""

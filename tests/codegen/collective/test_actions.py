@@ -21,10 +21,26 @@ def swap() -> CollectiveProgram:
     return CollectiveProgram("swap", "custom", ranks, chunks_per_loop=1, channels=1, inplace=True, outofplace=False)
 
 
-def test_a_receive_waits_until_what_it_overwrites_has_left() -> None:
+def test_a_receive_follows_behind_the_message_that_leaves_from_its_place() -> None:
     scripts = [script_of(swap(), rank, inplace=True) for rank in (0, 1)]
     receives = [action for script in scripts for action in script if action.receives is not None]
-    assert [action.after_leaving for action in receives] == [(0,), (0,)]
+    assert [(action.behind, action.after_leaving) for action in receives] == [((0,), ()), ((0,), ())]
+
+
+def test_what_overwrites_a_part_of_a_message_waits_until_it_has_left() -> None:
+    """Both ranks send two chunks, and receive one chunk over the second of them and one over the first."""
+    blocks = [
+        (
+            Threadblock(other, None, 0, (BlockStep("s", ("i", 0), ("i", 0), count=2, awaited=True),)),
+            Threadblock(None, other, 0, (BlockStep("r", ("i", 0), ("o", 0), count=2),)),
+            Threadblock(None, None, 0, (BlockStep("cpy", ("i", 0), ("i", 1), depends=(0, 0)),)),
+        )
+        for other in (1, 0)
+    ]
+    ranks = tuple(RankProgram(2, 2, 0, threadblocks) for threadblocks in blocks)
+    program = CollectiveProgram("parts", "custom", ranks, chunks_per_loop=2, channels=1, inplace=False, outofplace=True)
+    copies = [each for each in script_of(program, 0, inplace=False) if each.step.type == "cpy"]
+    assert [(each.behind, each.after_leaving) for each in copies] == [((), (0,))]
 
 
 def test_receives_wait_for_nothing_where_their_place_is_free() -> None:

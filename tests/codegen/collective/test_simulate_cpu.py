@@ -112,16 +112,18 @@ def test_what_is_passed_on_follows_piece_by_piece() -> None:
     assert simulate_cpu(apart, hosts(3), 10 * MEBIBYTE).time_us > 1.95 * direct
 
 
-def test_a_chunk_is_not_overwritten_while_it_is_sent() -> None:
-    """Rank 0 receives into the chunk that it sends."""
-    mine = (Threadblock(1, None, 0, (BlockStep("s", ("o", 0), ("o", 0)),)),)
-    over = (*mine, Threadblock(None, 1, 0, (BlockStep("r", ("i", 0), ("o", 0), depends=(0, 0)),)))
-    found = simulate_cpu(program(over, (take(0, 0), send(0, 0))), host(2), MEBIBYTE)
+@pytest.mark.parametrize(("chunks", "waits"), [(1, False), (2, True)])
+def test_a_part_of_a_message_is_not_overwritten_while_it_leaves_and_all_of_it_is(chunks: int, waits: bool) -> None:
+    """Rank 0 receives a chunk into what it sends."""
+    mine = Threadblock(1, None, 0, (BlockStep("s", ("o", 0), ("o", 0), chunks),))
+    over = Threadblock(None, 1, 0, (BlockStep("r", ("i", 0), ("o", 0), depends=(0, 0)),))
+    takes = Threadblock(None, 0, 0, (BlockStep("r", ("i", 0), ("o", 0), chunks),))
+    found = simulate_cpu(program((mine, over), (takes, send(0, 0)), chunks=2), host(2), 2 * MEBIBYTE)
     sent, received = (
         next(each for each in range(len(found.streams)) if found.streams[each].name.startswith(name))
-        for name in ("s 1048576 B to 1", "r 1048576 B from 1")
+        for name in (f"s {chunks * MEBIBYTE} B to 1", f"r {MEBIBYTE} B from 1")
     )
-    assert found.times.start_us[received] >= found.times.end_us[sent]
+    assert (found.times.start_us[received] >= found.times.end_us[sent]) == waits
 
 
 def test_buffers_beyond_the_caches_cost_more() -> None:

@@ -89,7 +89,7 @@ inline void Wire::start(int index) {
     state.source = state.into;
     if (receives) {
         state.term = first;
-        if (peers[size_t(it.receives.peer)]->alpha_ns)
+        if (!state.marks.empty())
             deliver(index, now_ns());
         else if (state.held)
             take_aside(index, state.held);
@@ -110,6 +110,15 @@ inline void Wire::start(int index) {
         if (done < state.bytes) pump();
     }
     value(index);
+}
+
+// How many more bytes an action that receives may write: messages from the same place have left that far.
+inline int64_t Wire::room(int index) const {
+    const State &state = states[size_t(index)];
+    const int32_t *const behind = action(index).behind;
+    int64_t left = state.bytes;
+    for (int32_t i = 0; i < behind[1]; ++i) left = std::min(left, states[size_t(program->lists[size_t(behind[0] + i)])].sent);
+    return left - state.got;
 }
 
 // The next `bytes` of what an action receives; `data` may be where they belong.
@@ -140,20 +149,24 @@ inline void Wire::take_aside(int index, int64_t held) {
     if (state.got == state.held) give_buffer(state.aside);
 }
 
-// What a slower network would have brought by now.
+// What is kept aside and would be here by now over a slower network, as far as there is room for it.
 inline void Wire::deliver(int index, uint64_t now) {
     State &state = states[size_t(index)];
     if (!state.started) return;
     while (!state.marks.empty() && state.marks.front().due_ns <= now) {
-        const int64_t held = state.marks.front().held;
-        state.marks.pop_front();
-        take_aside(index, held);
+        const int64_t held = state.marks.front().held, most = state.got + room(index);
+        if (held <= most) state.marks.pop_front();
+        take_aside(index, std::min(held, most));
+        if (held > most) return;
     }
 }
 
 inline char *Wire::aside(int index) {
     State &state = states[size_t(index)];
-    if (!state.aside.memory) state.aside = take_buffer(state.bytes);
+    if (!state.aside.memory) {
+        state.aside = take_buffer(state.bytes);
+        state.held = state.got;
+    }
     return state.aside.memory.get() + state.held;
 }
 
@@ -161,10 +174,10 @@ inline void Wire::hold(Peer &peer, int64_t bytes) {
     State &state = states[size_t(peer.receiving)];
     state.held += bytes;
     peer.rest -= bytes;
-    if (peer.alpha_ns) {
+    if (peer.alpha_ns || action(peer.receiving).behind[1]) {
         if (!state.timed) timed.push_back(peer.receiving);
         state.timed = true;
-        state.marks.push_back({now_ns() + peer.alpha_ns, state.held});
+        state.marks.push_back({peer.alpha_ns ? now_ns() + peer.alpha_ns : 0, state.held});
     } else if (state.started)
         take_aside(peer.receiving, state.held);
 }

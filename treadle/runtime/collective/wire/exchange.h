@@ -74,9 +74,15 @@ inline bool Wire::meet(Peer &peer, const Frame &frame) {
     return true;
 }
 
+// Whether the action whose frame is on its way in can take more of it from there, without keeping it aside.
+inline bool Wire::direct(const Peer &peer) const {
+    const State &state = states[size_t(peer.receiving)];
+    return !peer.alpha_ns && state.started && state.marks.empty() && room(peer.receiving) >= std::min(peer.rest, int64_t(LINE));
+}
+
 // Whether the frame on its way in can be taken now. `spare`: there is nothing else to do.
 inline bool Wire::open(Peer &peer, bool spare) {
-    peer.stalled = !peer.alpha_ns && !states[size_t(peer.receiving)].started && !spare;
+    peer.stalled = !peer.alpha_ns && !spare && !direct(peer);
     return !peer.stalled;
 }
 
@@ -94,12 +100,14 @@ inline bool Wire::pull_ring(Peer &peer, bool spare) {
             continue;
         }
         if (!open(peer, spare)) break;
-        uint64_t part = std::min({uint64_t(peer.rest), filled, ring.bytes - at_byte % ring.bytes, std::max(uint64_t(call.piece), LINE)});
+        const int index = peer.receiving;
+        const bool here = direct(peer);
+        const uint64_t most = uint64_t(here ? std::min(peer.rest, room(index)) : peer.rest);
+        uint64_t part = std::min({most, filled, ring.bytes - at_byte % ring.bytes, std::max(uint64_t(call.piece), LINE)});
         if (int64_t(part) < peer.rest) part = part / LINE * LINE;
         if (!part) break;
         const char *const data = ring.data + at_byte % ring.bytes;
-        const int index = peer.receiving;
-        if (states[size_t(index)].started) {
+        if (here) {
             peer.rest -= int64_t(part);
             take(index, data, int64_t(part));
         } else {
@@ -137,10 +145,11 @@ inline bool Wire::pull_socket(Peer &peer, bool spare) {
         if (!open(peer, spare)) break;
         const int index = peer.receiving;
         State &state = states[size_t(index)];
-        const bool away = peer.alpha_ns || !state.started || state.held > state.got;
+        const bool away = !direct(peer) || state.held > state.got;
+        const int64_t most = away ? peer.rest : std::min(peer.rest, room(index));
         int64_t count;
         if (state.term && !away) {
-            count = std::min(peer.rest, int64_t(staged));
+            count = std::min(most, int64_t(staged));
             if (count < peer.rest) count -= count % unit;
             if (!count) {
                 if (!fill_stage(peer)) break;
@@ -159,11 +168,11 @@ inline bool Wire::pull_socket(Peer &peer, bool spare) {
         } else {
             char *const to = away ? aside(index) : state.into + state.got;
             if (staged) {
-                count = std::min(peer.rest, int64_t(staged));
+                count = std::min(most, int64_t(staged));
                 std::memcpy(to, peer.stage.get() + peer.begin, size_t(count));
                 peer.begin += size_t(count);
             } else {
-                count = int64_t(read_socket(peer, to, uint64_t(peer.rest)));
+                count = int64_t(read_socket(peer, to, uint64_t(most)));
                 if (!count) break;
                 ++part;
             }
@@ -192,10 +201,10 @@ inline bool Wire::pump(bool spare) {
     if (!timed.empty()) {
         const uint64_t now = now_ns();
         for (size_t i = 0; i < timed.size();) {
-            const size_t before = states[size_t(timed[i])].marks.size();
-            deliver(timed[i], now);
             const State &state = states[size_t(timed[i])];
-            moved |= state.marks.size() < before;
+            const int64_t before = state.got;
+            deliver(timed[i], now);
+            moved |= state.got > before;
             if (state.got == state.bytes) {
                 timed[i] = timed.back();
                 timed.pop_back();

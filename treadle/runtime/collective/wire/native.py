@@ -47,6 +47,7 @@ class _Action(ctypes.Structure):
         ("sends", _End),
         ("value", _INTEGER * 2),
         ("leave", _INTEGER * 2),
+        ("behind", _INTEGER * 2),
         ("waits", _INTEGER),
     ]
 
@@ -162,6 +163,7 @@ class WireScript:
                 end(action.sends, "dst"),
                 listed(value),
                 listed(leave),
+                listed(action.behind),
                 len(action.after) + len(action.after_leaving),
             )
             for action, value, leave in zip(script, *starts, strict=True)

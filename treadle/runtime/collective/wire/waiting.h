@@ -31,7 +31,7 @@ inline bool Wire::waits_to_send(const Peer &peer) const {
 inline uint64_t Wire::until_due() const {
     uint64_t due = UINT64_MAX;
     for (const int index : timed)
-        if (states[size_t(index)].started && !states[size_t(index)].marks.empty())
+        if (states[size_t(index)].started && !states[size_t(index)].marks.empty() && room(index) > 0)
             due = std::min(due, states[size_t(index)].marks.front().due_ns);
     if (due == UINT64_MAX) return SLICE;
     const uint64_t now = now_ns();

@@ -43,6 +43,7 @@ struct Wire {
     void leave(int index);
     void offer(int index, int64_t ready_bytes);
     void start(int index);
+    int64_t room(int index) const;
     void take(int index, const char *data, int64_t bytes);
     void take_aside(int index, int64_t held);
     void deliver(int index, uint64_t now);
@@ -57,6 +58,7 @@ struct Wire {
     bool advance(Peer &peer);
     bool push(Peer &peer);
     bool meet(Peer &peer, const Frame &frame);
+    bool direct(const Peer &peer) const;
     bool open(Peer &peer, bool spare);
     bool pull_ring(Peer &peer, bool spare);
     bool pull_socket(Peer &peer, bool spare);

@@ -129,6 +129,33 @@ def test_a_ring_with_minimum(inplace: bool, over: str) -> None:
     assert all(output.tolist() == [5, 0, -3, 2] for output in found)
 
 
+def exchange() -> CollectiveProgram:
+    """Two rounds in which each rank sends its only chunk to a partner and adds the partner's to it, in place."""
+    place = ("i", 0)
+    ranks = []
+    for rank in range(4):
+        near, far = rank ^ 1, rank ^ 2
+        blocks = (
+            Threadblock(near, None, 0, (BlockStep("s", place, place, awaited=True),)),
+            Threadblock(None, near, 0, (BlockStep("rrc", place, place, depends=(0, 0), awaited=True),)),
+            Threadblock(far, None, 0, (BlockStep("s", place, place, depends=(1, 0), awaited=True),)),
+            Threadblock(None, far, 0, (BlockStep("rrc", place, place, depends=(2, 0)),)),
+        )
+        ranks.append(RankProgram(1, 1, 0, blocks))
+    return CollectiveProgram("exchange", "allreduce", tuple(ranks), 1, 1, inplace=True, outofplace=False)
+
+
+@pytest.mark.parametrize(("over", "elements"), [*((over, 1003) for over in OVER), ("memory", 900_001)])
+def test_sums_overwrite_what_has_left_while_the_rest_leaves(over: str, elements: int) -> None:
+    """The larger messages are many times a ring."""
+    inputs = [
+        torch.randint(-99, 99, (elements,), dtype=torch.int32, generator=torch.Generator().manual_seed(rank))
+        for rank in range(4)
+    ]
+    for found in run(exchange(), inputs, over):
+        assert torch.equal(found, sum(inputs))
+
+
 def test_many_ranks_of_one_host_have_small_rings() -> None:
     ranks = 40
     inputs = [torch.full((ranks * 9_000,), rank, dtype=torch.int32) for rank in range(ranks)]

@@ -8,6 +8,8 @@ from msgspec import Meta
 
 from treadle.planner.documents.scalars import Amount, Positive, PositiveAmount, Record
 
+PIECE_BYTES = 1 << 17
+"""What a step of the CPU runtime passes on at once of what it receives."""
 Share = Annotated[float, Meta(gt=0, le=1)]
 
 
@@ -46,7 +48,7 @@ class CpuTransport(Record, frozen=True, kw_only=True):
     """How many times as long local copies and sums take where no cache holds the buffers."""
     link_efficiency: Share = 1.0
     """Share of the rate of a NIC or uplink that payload reaches."""
-    piece_bytes: Positive = 1 << 17
+    piece_bytes: Positive = PIECE_BYTES
     """What a step passes on at once of what it receives."""
     cores: PositiveAmount
     """Cores that the ranks share."""

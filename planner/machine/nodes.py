@@ -52,28 +52,30 @@ def nic_rates(hardware: Hardware, fastest: float | None = None) -> tuple[float, 
 
     That NIC is one of `fastest` Gb/s, by default the fastest of the profile.
     """
-    fastest = _fastest([hardware]) if fastest is None else fastest
+    fastest = fastest_nic([hardware]) if fastest is None else fastest
     return tuple(
-        sum(_rate(nic, fastest) for nic in hardware.nics if device in nic.devices) or 1.0
+        sum(nic_share(nic, fastest) for nic in hardware.nics if device in nic.devices) or 1.0
         for device in range(hardware.devices_per_node)
     )
 
 
 def nic_sets(hardware: Hardware) -> list[tuple[tuple[int, ...], float]]:
     """Devices of one node that share NICs, and what these carry together, in NICs of the network's beta."""
-    fastest = _fastest([hardware])
+    fastest = fastest_nic([hardware])
     used = [nic for nic in hardware.nics if nic.devices]
     return [
-        (members, sum(_rate(nic, fastest) for nic in used if nic.devices[0] in members))
+        (members, sum(nic_share(nic, fastest) for nic in used if nic.devices[0] in members))
         for members in joined(nic.devices for nic in used)
     ]
 
 
-def _fastest(nodes: Iterable[Hardware]) -> float:
+def fastest_nic(nodes: Iterable[Hardware]) -> float:
+    """Gb/s of the fastest NIC that a device uses, 0 where no speed is known."""
     return max((nic.speed_gbps or 0.0 for node in nodes for nic in node.nics if nic.devices), default=0.0)
 
 
-def _rate(nic: Nic, fastest: float) -> float:
+def nic_share(nic: Nic, fastest: float) -> float:
+    """What a NIC carries, in NICs of `fastest` Gb/s."""
     return nic.speed_gbps / fastest if nic.speed_gbps and fastest else 1.0
 
 
@@ -110,7 +112,7 @@ def one_node(hardware: Hardware) -> Hardware:
     assert net is not None
     nodes = hardware.every_node
     starts = _starts(hardware)
-    fastest = _fastest(nodes)
+    fastest = fastest_nic(nodes)
     rates = [nic_rates(node, fastest) for node in nodes]
     links: list[Link] = []
     switches: list[Switch] = []

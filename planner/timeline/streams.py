@@ -15,13 +15,15 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from treadle.planner.errors import InputError
 
 NEAR = 1e-9
 """Share of a stream or resource that counts as nothing."""
+LEAST_US = 1e-6
+"""Work of a stream that has none: time goes on while it follows another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ class _Streams:
 
     def __init__(self, streams: Sequence[ByteStream]) -> None:
         count = len(streams)
-        self.streams, self.now = streams, 0.0
+        self.streams = [each if each.work_us >= LEAST_US else replace(each, work_us=LEAST_US) for each in streams]
+        self.now = 0.0
         self.done, self.start, self.end = [0.0] * count, [-1.0] * count, [-1.0] * count
         self.seen = [2 if each.follows is None else 0 for each in streams]
         self.waits = [len(each.after) + (each.follows is not None) for each in streams]
@@ -172,21 +175,17 @@ class _Streams:
 
     def _ratio(self, index: int, before: int) -> float:
         """Speed of a stream for each of the one that it follows, where both make the same progress."""
-        work = self.streams[before].work_us
-        return self.streams[index].work_us / work if work > 0 else inf
+        return self.streams[index].work_us / self.streams[before].work_us
 
     def _rate(self, index: int) -> float:
         """Share of its work for each us."""
-        work = self.streams[index].work_us
-        return self.speed.get(index, 0.0) / work if work > 0 else inf
+        return self.speed.get(index, 0.0) / self.streams[index].work_us
 
     def _step_us(self) -> float:
         """Time until something changes."""
         least = self.heap[0][0] - self.now if self.heap else inf
         for i in self.speed:
             rate = self._rate(i)
-            if rate == inf:
-                return 0.0
             if rate > 0:
                 least = min(least, (1 - self.done[i]) / rate)
                 if i in self.opening and self.done[i] < self.streams[i].piece:
@@ -205,7 +204,7 @@ class _Streams:
         ended = []
         for i, speed in self.speed.items():
             each = self.streams[i]
-            self.done[i] = 1.0 if each.work_us <= 0 else self.done[i] + speed / each.work_us * step_us
+            self.done[i] += speed / each.work_us * step_us
             for name, share in each.uses:
                 self.busy[name] += share * speed * step_us
             if self.done[i] >= 1 - NEAR and self.seen[i] == 2:

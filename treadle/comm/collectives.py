@@ -75,6 +75,8 @@ class _State:
     logged: set[str] = field(default_factory=set)
     worker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "treadle-comm"))
     pending: int = 0
+    obstacle: str | None = None
+    """Why programs cannot run on the CPUs of the group, once that is known."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, work: Callable[[], Any]) -> Any:
@@ -103,11 +105,12 @@ class _State:
 
     def unready(self) -> str | None:
         """Why programs cannot run on the CPUs of this group, the same on all of its ranks."""
-        try:
-            wire_of(self.group)
-        except MissingBackendError as error:
-            return str(error)
-        return None
+        if self.obstacle is None:
+            try:
+                wire_of(self.group)
+            except MissingBackendError as error:
+                self.obstacle = str(error)
+        return self.obstacle
 
     def executor(self, algorithm: LoadedAlgorithm) -> Executor:
         found = self.executors.get(algorithm.name)

@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from treadle.host.cores import cores
 from treadle.host.source import source_digest
-from treadle.job.kept import CostCache, cores, machine
+from treadle.job.kept import CostCache, machine
 from treadle.job.part import JobPart, MeasuredRank, MeasuredTraining, StepTimes
 from treadle.job.train import TrainingTask, planned_step, timed_steps
 from treadle.planner.documents.store import digest
@@ -29,6 +30,17 @@ from treadle.planner.graph.unrolling import OWN
 ROUNDS = 2
 """Measurements of the whole step, some seconds apart, of which the faster one counts: a shared machine can be slow for
 seconds."""
+
+SOURCES = (
+    "kernels/*.py",
+    "kernels/*.cpp",
+    "capture/costs/*.py",
+    "job/*.py",
+    "passes/*/job.py",
+    "runtime/memory/*.py",
+    "codegen/memory/*.py",
+)
+"""What runs, and what times it."""
 
 CallTimes = Mapping[str, Mapping[str, int]]
 """Nanoseconds by op and implementation."""
@@ -57,7 +69,7 @@ def with_step_costs(
         say(f"measure the step on {world} processes, once for this machine")
         return _measured(trace, parts, task, world)
 
-    text = source_digest("kernels/*.py", "kernels/*.cpp", "capture/costs/*.py", "job/*.py")
+    text = source_digest(*SOURCES)
     found = cache.get(StepCosts, (*here, text, changes, digest(trace)), measure)
     return timed(trace, found.calls, ", ".join(here[:2])), found.unplanned
 

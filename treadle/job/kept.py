@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from treadle.host.cache_folder import cache_folder, make_private, require_private
+from treadle.host.cores import cores
 from treadle.planner.documents.files import read_text, write_text
 from treadle.planner.errors import InputError
 from treadle.planner.version import TOOL
@@ -61,11 +61,6 @@ def machine(world: int) -> tuple[str, ...]:
     from treadle.probe.local import cpu_model
 
     return (cpu_model(), f"{world} processes of 1 thread on {cores()} cores", f"torch {torch.__version__}", TOOL)
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _read(kind: type[T], path: Path, key: tuple[str, ...]) -> T | None:

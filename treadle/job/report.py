@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from treadle.check.plan import quality
-from treadle.job.kept import cores
+from treadle.host.cores import cores
 from treadle.job.part import MeasuredTraining, PartPrediction, PredictedRow, StepTimes, TrainingComparison
 from treadle.job.pipeline import Planned
 from treadle.job.train import RankResult, RankTraining

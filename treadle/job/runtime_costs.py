@@ -12,7 +12,17 @@ from treadle.job.kept import CostCache, machine
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.transports import CpuTransport
 
-WIRE = "runtime/*/wire/*.*"
+SOURCES = (
+    "probe/*cpu*.py",
+    "runtime/*/wire/*.*",
+    "runtime/native_build.py",
+    "codegen/collective/actions.py",
+    "codegen/collective/order.py",
+    "codegen/collective/simulate_cpu.py",
+    "planner/timeline/streams.py",
+    "planner/documents/transports.py",
+)
+"""What runs, what times it, and the model that is fitted to the times."""
 
 
 class RuntimeCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,7 +44,7 @@ def with_runtime_costs(hardware: Hardware, say: Callable[[str], None], cache: Co
         return hardware
     found = cache.get(
         RuntimeCosts,
-        (*machine(hardware.ranks), "CPU runtime, caches in use", source_digest("probe/*cpu*.py", WIRE)),
+        (*machine(hardware.ranks), "CPU runtime, caches in use", source_digest(*SOURCES)),
         lambda: _measured(hardware, say),
         keep=lambda found: found.usable,
     )

@@ -34,6 +34,7 @@ def main() -> None:
         print(BUSY, flush=True)
         raise SystemExit(1)
     try:
+        state.end_left()
         lab = _kept(layout)
         state.write(lab)
     except Exception as error:

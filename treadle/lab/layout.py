@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from treadle.planner.documents.hardware import Hardware, Network, Uplink
 from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.errors import InputError
+from treadle.planner.machine.nodes import fastest_nic, nic_share
 
 MOST_HOSTS, MOST_INTERFACES = 256, 64
 SLOWEST_BPS, FASTEST_BPS = 1e5, 3e10
@@ -77,7 +78,7 @@ def layout(hardware: Hardware, scale: float = 1.0) -> LabLayout:
         raise InputError(f"found {hardware.all_nodes} nodes, expected at most {MOST_HOSTS}", where=hardware.name)
     nodes = hardware.every_node
     order = sorted(network.uplinks, key=lambda uplink: (-len(uplink.nodes), uplink.name))
-    fastest = max((nic.speed_gbps or 0.0 for node in nodes for nic in node.nics), default=0.0)
+    fastest = fastest_nic(nodes)
     hosts = []
     for number, node in enumerate(nodes):
         shares = _shares(node, fastest)
@@ -136,7 +137,7 @@ def _shares(node: Hardware, fastest: float) -> list[float]:
     used = [nic for nic in node.nics if nic.devices]
     if not used:
         return [1.0] * node.devices_per_node
-    return [nic.speed_gbps / fastest if nic.speed_gbps and fastest else 1.0 for nic in used]
+    return [nic_share(nic, fastest) for nic in used]
 
 
 def _interface(network: Network, node: int, nodes: int, rail: int, share: float, scale: float, where: str) -> Interface:

@@ -73,7 +73,6 @@ def _start(layout: LabLayout, stack: ExitStack) -> tuple[Lab, subprocess.Popen[b
         raise MissingBackendError("a lab needs the network namespaces of Linux")
     if state.is_up():
         raise _taken(layout)
-    down()
     keeper = subprocess.Popen(
         [sys.executable, "-P", "-m", "treadle.lab.keeper"],
         stdin=subprocess.PIPE,

@@ -17,7 +17,7 @@ import msgspec
 
 from treadle.lab.layout import LabLayout
 from treadle.lab.namespaces import processes_in
-from treadle.planner.errors import InputError
+from treadle.planner.errors import CheckFailed, InputError
 
 STATE, LOCK = "lab.json", "lock"
 KEEPER = b"treadle.lab.keeper"
@@ -88,15 +88,24 @@ def forget() -> None:
     (folder() / STATE).unlink(missing_ok=True)
 
 
+def end_left() -> None:
+    """End what a keeper that was killed has left. For the holder of the lock."""
+    if (lab := read()) is not None:
+        end_processes(lab)
+        forget()
+
+
 def end_processes(lab: Lab, meant: Callable[[int], bool] = lambda _: True) -> None:
     """Kill the processes in the namespaces of the lab but its keeper, those that are `meant`, and wait until they are
-    gone."""
+    gone. Raises CheckFailed for one that does not end."""
     end = time.monotonic() + END_SECONDS
-    while time.monotonic() < end:
+    while True:
         inside = (pid for pid in processes_in(frozenset(lab.inodes), lab.mark) if pid != lab.keeper)
         found = [pid for pid in inside if meant(pid)]
         if not found:
             return
+        if time.monotonic() > end:
+            raise CheckFailed(f"process {found[0]} in the lab of {lab.layout.profile} does not end")
         for pid in found:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -134,7 +143,10 @@ def hold() -> int | None:
 
 def end_keeper() -> None:
     """Kill the keeper, if there is one, also if what it wrote about its lab cannot be read."""
+    end = time.monotonic() + END_SECONDS
     while is_up():
+        if time.monotonic() > end:
+            raise CheckFailed(f"{folder() / LOCK}: held by a process that does not end")
         with suppress(OSError, ValueError):
             keeper = int((folder() / LOCK).read_text())
             if KEEPER in Path(f"/proc/{keeper}/cmdline").read_bytes():

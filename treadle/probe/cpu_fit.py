@@ -1,9 +1,10 @@
 """Costs of the CPU runtime from the times of probe programs.
 
-    minimise    sum over runs of log(predicted / measured)^2 + sum over costs of (USUAL log(cost / usual cost))^2
+    minimise    sum over runs of rho(log(predicted / measured)) + sum over costs of rho(USUAL log(cost / usual cost))
 
-over the logarithms of the costs. The second sum keeps costs that the runs hardly show, next to slow links or noise,
-from taking the blame for others. `simulate_cpu` predicts, and a measured time is the median over repeats of the slowest
+over the logarithms of the costs, with rho(x) about x^2 for runs that are off by less than SOFT and about 2 SOFT |x|
+beyond, so that single disturbed runs count less. The second sum keeps costs that the runs hardly show, next to slow
+links or noise, near usual ones. `simulate_cpu` predicts, and a measured time is the median over repeats of the slowest
 rank's. Intervals are those of the linear model at the optimum, with the variance that its residuals leave: they hold
 noise and what the model does not describe.
 """
@@ -48,6 +49,7 @@ START: dict[str, float] = {
 """Costs in the order in which they are printed, and where the search starts."""
 USUAL = 0.1
 """A cost ten times the usual one weighs as much as a run that is off by a quarter."""
+SOFT = 0.2
 MESSAGE = ("message_us", "copy_us_per_MB", "sum_us_per_MB", "latency_us")
 LEAST: dict[str, float] = {"uncached": 1.0, "cache_bytes": 2.0**20, "link_efficiency": 0.3}
 MOST: dict[str, float] = {"uncached": 20.0, "cache_bytes": 2.0**30, "link_efficiency": 1.0}
@@ -136,7 +138,7 @@ def fit_cpu(
     low = np.log([LEAST.get(name, SMALLEST) for name in names])
     high = np.log([MOST.get(name, LARGEST) for name in names])
     start = np.clip(np.log([START[name] for name in names]), low + 1e-6, high - 1e-6)
-    solved = least_squares(residuals, start, bounds=(low, high), loss="soft_l1", f_scale=0.2, diff_step=[1e-4])
+    solved = least_squares(residuals, start, bounds=(low, high), loss="soft_l1", f_scale=SOFT, diff_step=[1e-4])
     values = {name: _rounded(math.exp(log)) for name, log in zip(names, solved.x, strict=True)}
     spread = _spread(np.asarray(solved.jac), residuals(solved.x))
     costs = {

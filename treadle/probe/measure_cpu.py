@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from treadle.host.cores import cores
 from treadle.lab.environment import LAB, SCALE
 from treadle.planner.documents.hardware import Device, Hardware, Switch, slow_motion
 from treadle.planner.errors import InputError, MissingBackendError
@@ -74,7 +75,7 @@ def measure_cpu(world: int | None, base: Hardware | None, command: str, *, cold:
     if joined is not None and joined[0] > 0:
         return None
     times = _slowest_rank_us(results)
-    fitted = fit_cpu(plan.hardware, runs, times, len(os.sched_getaffinity(0)), "machine" if plan.lab else "host")
+    fitted = fit_cpu(plan.hardware, runs, times, cores(), "machine" if plan.lab else "host")
     return _written(fitted, base, command)
 
 

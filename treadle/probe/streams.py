@@ -63,7 +63,11 @@ def connected(
     while expected - incoming.keys():
         stream, _ = listener.server.accept()
         stream.settimeout(CONNECT_SECONDS)
-        greeting = _exactly(stream, NONCE_BYTES + 4)
+        try:
+            greeting = _exactly(stream, NONCE_BYTES + 4)
+        except OSError:
+            stream.close()
+            continue
         place = int.from_bytes(greeting[NONCE_BYTES:], "big")
         if greeting[:NONCE_BYTES] != listener.nonce or place not in expected - incoming.keys():
             stream.close()
@@ -86,14 +90,18 @@ def rates(
     end = threading.Event()
     with ThreadPoolExecutor(max(1, len(outgoing) + len(incoming))) as pool:
         sending = [pool.submit(_send, stream, end) for stream in outgoing.values()]
-        counting = {place: pool.submit(_count, stream, begin, finish, is_alone) for place, stream in incoming.items()}
-        found = {place: job.result() for place, job in counting.items()}
-        if not incoming:
-            time.sleep(max(0.0, finish - time.perf_counter()))
-        time.sleep(LAST_SECONDS)  # others may still count what arrives from here
-        end.set()
-        for stream in outgoing.values():
-            _drop(stream)
+        try:
+            counting = {
+                place: pool.submit(_count, stream, begin, finish, is_alone) for place, stream in incoming.items()
+            }
+            found = {place: job.result() for place, job in counting.items()}
+            if not incoming:
+                time.sleep(max(0.0, finish - time.perf_counter()))
+            time.sleep(LAST_SECONDS)  # others may still count what arrives from here
+        finally:
+            end.set()
+            for stream in outgoing.values():
+                _drop(stream)
         for job in sending:
             job.result()
     for stream in incoming.values():

@@ -90,6 +90,8 @@ def synthesize(request: Request, effort: Effort) -> Draft:
                     best = _Try(problem, group, words, messages, end)
                 if effort.exhausted():
                     break
+            if effort.exhausted():
+                break
         worse = worse + 1 if best is before else 0
         if worse == PATIENCE or effort.exhausted():
             break

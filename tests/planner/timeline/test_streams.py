@@ -81,7 +81,13 @@ def test_a_queue_serves_in_the_order_of_readiness() -> None:
 
 
 def test_a_stream_without_work_ends_at_once() -> None:
-    assert ends(ByteStream("a", 0), ByteStream("b", 3, after=(0,)), ByteStream("c", 0, follows=1)) == [0, 3, 3]
+    found = ends(ByteStream("a", 0), ByteStream("b", 3, after=(0,)), ByteStream("c", 0, follows=1))
+    assert found == pytest.approx([0, 3, 3], abs=1e-4)
+
+
+def test_a_stream_without_work_follows_another_piece_by_piece() -> None:
+    chain = (ByteStream("a", 10, piece=0.1), ByteStream("b", 0, follows=0, piece=0.1), ByteStream("c", 5, follows=1))
+    assert ends(*chain) == pytest.approx([10, 10, 10.5], abs=0.5)
 
 
 def test_streams_that_wait_for_each_other_are_named() -> None:

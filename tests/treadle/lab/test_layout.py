@@ -43,6 +43,8 @@ def test_nics_are_interfaces_with_their_speeds_and_devices_are_where_there_are_n
     fast, slow = layout(cluster(2, 3, nics=nics)).hosts[0].interfaces
     assert (fast.bits_per_second, slow.bits_per_second) == (1_000_000_000, 250_000_000)
     assert len(layout(cluster(2, 3)).hosts[0].interfaces) == 3
+    unused = Nic(name="c", devices=(), speed_gbps=400)
+    assert layout(cluster(2, 3, nics=(*nics, unused))).hosts == layout(cluster(2, 3, nics=nics)).hosts
 
 
 def test_a_node_with_another_nic_has_another_rate() -> None:

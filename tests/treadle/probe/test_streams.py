@@ -15,6 +15,7 @@ def test_streams_are_counted_and_foreign_connections_are_not() -> None:
     ends = [listen("127.0.0.1", NONCE) for _ in range(2)]
     addresses = {rank: end.address for rank, end in enumerate(ends)}
     pairs = [(0, 1), (1, 0)]
+    socket.create_connection(ends[0].address).close()
     with socket.create_connection(ends[1].address) as foreign, ThreadPoolExecutor() as pool:
         foreign.sendall(b"GET / HTTP/1.1\r\nHost: treadle\r\n\r\n")
         opened = [job.result() for job in [pool.submit(connected, ends[r], r, pairs, addresses) for r in (0, 1)]]

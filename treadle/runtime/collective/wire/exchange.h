@@ -52,9 +52,9 @@ inline bool Wire::push(Peer &peer) {
     return moved;
 }
 
-// What a frame says of itself: whose bytes follow. False where they are of a later call.
-inline bool Wire::meet(Peer &peer, const Frame &frame) {
-    if (frame.kind == LOST) told(peer, frame.tag);
+// Reads the header of a frame: whose bytes follow. False where they are of a later call.
+inline bool Wire::open_frame(Peer &peer, const Frame &frame) {
+    if (frame.kind == LOST) raise_lost(peer, frame.tag);
     if (frame.kind != DATA) peer.lose("sent what is no message");
     if (frame.call != calls) {
         peer.ahead = true;
@@ -95,7 +95,7 @@ inline bool Wire::pull_ring(Peer &peer, bool spare) {
             if (filled < LINE) break;
             Frame frame;
             std::memcpy(&frame, ring.data + at_byte % ring.bytes, sizeof frame);
-            if (!meet(peer, frame)) break;
+            if (!open_frame(peer, frame)) break;
             ring.counts->read.store(at_byte + LINE, std::memory_order_release);
             continue;
         }
@@ -138,7 +138,7 @@ inline bool Wire::pull_socket(Peer &peer, bool spare) {
             }
             Frame frame;
             std::memcpy(&frame, peer.stage.get() + peer.begin, sizeof frame);
-            if (!meet(peer, frame)) break;
+            if (!open_frame(peer, frame)) break;
             peer.begin += sizeof frame;
             continue;
         }

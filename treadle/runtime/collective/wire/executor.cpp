@@ -48,7 +48,7 @@ int Wire::guarded() {
     } catch (const Lost &error) {
         Peer *const peer = error.rank == rank ? nullptr : peers[size_t(error.rank)].get();
         const int lost = peer ? origin(*peer) : error.rank;
-        return fail(lost, lost == error.rank ? error.what() : hearsay(*peer, lost));
+        return fail(lost, lost == error.rank ? error.what() : relayed(*peer, lost));
     } catch (const std::bad_alloc &) {
         return fail(rank, "out of memory");
     }
@@ -103,11 +103,14 @@ API const char *wire_message(void *wire) { return static_cast<Wire *>(wire)->mes
 
 API int wire_action(void *wire) { return static_cast<Wire *>(wire)->at; }
 
-// 0; or INTERRUPTED, at least every half second, after which `wire_resume` goes on; or 1 + the rank that was lost, with a message, after
-// which the wire is of no use.
+// 0; or INTERRUPTED, at least every half second, after which `wire_resume` goes on; or 1 + the rank that was lost, with
+// a message, after which the wire must not be used.
 API int wire_run(void *handle, const void *program, const Call *call) {
     Wire &wire = *static_cast<Wire *>(handle);
-    if (wire.failed) return wire.failed;
+    if (wire.failed) {
+        wire.at = NO_STEP;  // that of another call
+        return wire.failed;
+    }
     if (wire.program) {
         wire.program = nullptr;  // it may be gone, and what it sent from
         for (const Peer *const peer : wire.far)
@@ -130,7 +133,7 @@ API int wire_resume(void *handle) {
     return wire.failed ? wire.failed : wire.guarded();
 }
 
-// The caller will not go on: the others learn it.
+// The caller will not go on, which is sent to the others.
 API void wire_abandon(void *handle) {
     Wire &wire = *static_cast<Wire *>(handle);
     if (!wire.failed) wire.fail(wire.rank, "the call was interrupted");

@@ -49,16 +49,15 @@ def _connected(group: Any) -> RankWire:
 
 def close_wire(group: Any) -> None:
     """Close the wire of a group, if it has one."""
-    for place, (known, wire) in enumerate(_wires):
-        if known is group:
-            wire.close()
-            del _wires[place]
-            return
+    for each in tuple(_wires):
+        if each[0] is group:
+            each[1].close()
+            _wires.remove(each)
 
 
 def stop_wire(group: Any) -> None:
     """End the call that another thread may be in on the wire of a group."""
-    for known, wire in _wires:
+    for known, wire in tuple(_wires):
         if known is group:
             wire.stop()
 

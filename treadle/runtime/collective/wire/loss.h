@@ -1,4 +1,4 @@
-// What happens when a rank is lost: all others learn its name.
+// What happens when a rank is lost: its number is sent to all others.
 #pragma once
 
 #include <algorithm>
@@ -9,18 +9,19 @@
 
 namespace treadle {
 
-constexpr uint64_t TELL_NS = 1000000000;
+constexpr uint64_t LOST_NS = 1000000000;
 constexpr uint32_t SILENT_MS = 4000;
+constexpr int AFTER_LAST_STEP = -1, NO_STEP = -2;
 
-inline void Wire::told(const Peer &peer, uint32_t lost) const {
+inline void Wire::raise_lost(const Peer &peer, uint32_t lost) const {
     if (lost >= peers.size()) peer.lose("sent what is no message");
-    throw Lost(int(lost), hearsay(peer, int(lost)));
+    throw Lost(int(lost), relayed(peer, int(lost)));
 }
 
-inline std::string Wire::hearsay(const Peer &peer, int lost) const {
-    const std::string teller = "rank " + std::to_string(peer.rank);
-    if (lost == rank || lost == peer.rank) return teller + " gave up its call";
-    return "rank " + std::to_string(lost) + " was lost, says " + teller;
+inline std::string Wire::relayed(const Peer &peer, int lost) const {
+    const std::string relayer = "rank " + std::to_string(peer.rank);
+    if (lost == rank || lost == peer.rank) return relayer + " gave up its call";
+    return "rank " + std::to_string(lost) + " was lost, reported by " + relayer;
 }
 
 // Throws where something is missing that a peer which is gone will not send or take.
@@ -47,8 +48,8 @@ inline void Wire::require_answers() const {
 }
 
 // The action that a lost rank holds up.
-inline int Wire::blamed(int lost) const {
-    int first = -1;
+inline int Wire::waiting_action(int lost) const {
+    int first = AFTER_LAST_STEP;
     for (size_t index = 0; index < states.size(); ++index) {
         const Action &it = program->actions[index];
         const State &state = states[index];
@@ -59,13 +60,13 @@ inline int Wire::blamed(int lost) const {
     return first;
 }
 
-// Which rank a peer that is gone went for: the last word of its stream, itself where there is none.
+// The rank for which a peer ended, from the last frame of its stream; itself where that names none.
 inline int Wire::origin(Peer &peer) {
     if (peer.in) {
         try {
-            hear(peer);
-        } catch (const Lost &told) {
-            return told.rank;
+            read_notes(peer);
+        } catch (const Lost &lost) {
+            return lost.rank;
         }
         return peer.rank;
     }
@@ -87,43 +88,46 @@ inline int Wire::origin(Peer &peer) {
     }
 }
 
-// Sends what is left of the frame that is on its way, and this one. False where there is no room yet.
-inline bool Wire::say(Peer &peer, const Frame &frame) {
+// Sends what is left of the frame that is on its way, and this one; the stream ends where only a part of it fits. False
+// where there is no room yet.
+inline bool Wire::send_lost(Peer &peer, const Frame &frame) {
     try {
         while (peer.sending >= 0)
             if (!advance(peer)) return false;
     } catch (const Lost &) {
         return true;
     }
-    (void)!send(peer.file, &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t done = send(peer.file, &frame, sizeof frame, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (done < 0) return errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR;
+    if (size_t(done) < sizeof frame) shutdown(peer.file, SHUT_WR);
     return true;
 }
 
-// Says to all others which rank was lost. To one that does not take the rest of its frame in time, the stream ends.
-inline void Wire::tell(int lost) {
-    const uint64_t last = now_ns() + TELL_NS;
+// Sends all others the rank that was lost. To one that does not take the rest of its frame in time, the stream ends.
+inline void Wire::send_lost_to_all(int lost) {
+    const uint64_t last = now_ns() + LOST_NS;
     const Note note{LOST, uint32_t(lost)};
     const Frame frame{LOST, 0, uint32_t(lost), 0, 0, 0};
     for (Peer *const peer : near) (void)!send(peer->file, &note, sizeof note, MSG_NOSIGNAL | MSG_DONTWAIT);
-    std::vector<Peer *> untold;
+    std::vector<Peer *> unsent;
     for (Peer *const peer : far)
-        if (!peer->ended) untold.push_back(peer);
+        if (!peer->ended) unsent.push_back(peer);
     for (;;) {
-        untold.erase(std::remove_if(untold.begin(), untold.end(), [&](Peer *peer) { return say(*peer, frame); }), untold.end());
-        const bool others = std::any_of(untold.begin(), untold.end(), [lost](const Peer *peer) { return peer->rank != lost; });
+        unsent.erase(std::remove_if(unsent.begin(), unsent.end(), [&](Peer *peer) { return send_lost(*peer, frame); }), unsent.end());
+        const bool others = std::any_of(unsent.begin(), unsent.end(), [lost](const Peer *peer) { return peer->rank != lost; });
         if (!others || now_ns() >= last) break;
         files.clear();
-        for (const Peer *const peer : untold) files.push_back({peer->file, POLLOUT, 0});
+        for (const Peer *const peer : unsent) files.push_back({peer->file, POLLOUT, 0});
         poll(files.data(), files.size(), 10);
     }
-    for (const Peer *const peer : untold) shutdown(peer->file, SHUT_WR);
+    for (const Peer *const peer : unsent) shutdown(peer->file, SHUT_WR);
 }
 
 inline int Wire::fail(int lost, const std::string &what) {
     message = what;
     failed = 1 + lost;
-    at = program ? blamed(lost) : -1;
-    tell(lost);
+    at = program ? waiting_action(lost) : NO_STEP;
+    send_lost_to_all(lost);
     program = nullptr;
     return failed;
 }

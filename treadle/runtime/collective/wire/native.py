@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from treadle.codegen.collective.actions import Action, Range, TaggedMessage
+from treadle.planner.documents.transports import PIECE_BYTES
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.runtime.collective.wire.shared_memory import share
 from treadle.runtime.native_build import compile_library
@@ -23,8 +24,9 @@ from treadle.runtime.sockets import close
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3, torch.int32: 4, torch.int64: 5}
 OPERATIONS = {"sum": 0, "avg": 0, "min": 1, "max": 2}
 BUFFERS = {"i": 0, "o": 1, "s": 2}
-PIECE_BYTES = 128 << 10
 INTERRUPTED = -1
+NO_STEP = -2
+"""In place of an action: the call has no step of its own that waits."""
 CLOSE_SECONDS = 3.0
 _INTEGER = ctypes.c_int32
 
@@ -217,6 +219,8 @@ class WireScript:
 
     def _step(self, index: int) -> str:
         """Where an action stands in the program."""
+        if index == NO_STEP:
+            return ""
         if not 0 <= index < len(self.script):
             return ", after the last step of this rank"
         place, step = self.script[index].place, self.script[index].step

@@ -23,9 +23,13 @@ def share(
     size = bytes_of(len(near))
     if rank == near[0]:
         file = os.memfd_create("treadle")
-        os.ftruncate(file, size)
-        for each in filter(None, (sockets[other] for other in near)):
-            socket.send_fds(each, [b"m"], [file])
+        try:
+            os.ftruncate(file, size)
+            for each in filter(None, (sockets[other] for other in near)):
+                socket.send_fds(each, [b"m"], [file])
+        except BaseException:
+            os.close(file)
+            raise
     else:
         first = sockets[near[0]]
         assert first is not None

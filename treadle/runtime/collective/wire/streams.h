@@ -1,6 +1,6 @@
 // What goes from rank to rank: frames, each a piece of one message, over a ring of shared memory or a socket.
 //
-// A peer on this host has a ring in each direction; its socket only wakes it, and tells when it is gone. The frames of
+// A peer on this host has a ring in each direction; its socket only wakes it, and ends when it is gone. The frames of
 // several messages may alternate, so a message that is still being computed holds up no other.
 #pragma once
 

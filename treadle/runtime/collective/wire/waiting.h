@@ -60,9 +60,9 @@ inline bool Wire::sleep() {
             if (can_move()) return true;
             if (far.empty() || spin % LOOK != 0) continue;
             if (until_due() == 0) break;
-            const int heard = listen(0);
-            if (heard < 0) return false;
-            if (heard > 0) break;
+            const int readable = listen(0);
+            if (readable < 0) return false;
+            if (readable > 0) break;
         }
         board.asleep(place).store(1);
         for (Peer *const peer : near)
@@ -77,12 +77,12 @@ inline bool Wire::sleep() {
     if (!near.empty()) {
         board.asleep(place).store(0);
         if (found > 0)
-            for (Peer *const peer : near) hear(*peer);
+            for (Peer *const peer : near) read_notes(*peer);
     }
     return found >= 0;
 }
 
-// Every half second of a call: throws where a host does not answer, else true.
+// Every half second of a call: true, or throws where a host does not answer; else false.
 inline bool Wire::due() {
     const uint64_t now = now_ns();
     if (now < look) return false;
@@ -92,7 +92,7 @@ inline bool Wire::due() {
 }
 
 // The notes of a peer on this host.
-inline void Wire::hear(Peer &peer) {
+inline void Wire::read_notes(Peer &peer) {
     Note notes[32];
     while (!peer.ended) {
         const ssize_t done = recv(peer.file, notes, sizeof notes, MSG_DONTWAIT);
@@ -103,7 +103,7 @@ inline void Wire::hear(Peer &peer) {
             return;
         }
         for (size_t i = 0; i < size_t(done) / sizeof(Note); ++i)
-            if (notes[i].kind == LOST) told(peer, notes[i].rank);
+            if (notes[i].kind == LOST) raise_lost(peer, notes[i].rank);
     }
 }
 

@@ -57,7 +57,7 @@ struct Wire {
     static uint64_t payload_sent(const Peer &peer);
     bool advance(Peer &peer);
     bool push(Peer &peer);
-    bool meet(Peer &peer, const Frame &frame);
+    bool open_frame(Peer &peer, const Frame &frame);
     bool direct(const Peer &peer) const;
     bool open(Peer &peer, bool spare);
     bool pull_ring(Peer &peer, bool spare);
@@ -71,18 +71,18 @@ struct Wire {
     uint64_t until_due() const;
     int listen(uint64_t ns);
     bool sleep();
-    void hear(Peer &peer);
+    void read_notes(Peer &peer);
 
     // loss.h: what happens when a rank is lost
-    [[noreturn]] void told(const Peer &peer, uint32_t lost) const;
-    std::string hearsay(const Peer &peer, int lost) const;
+    [[noreturn]] void raise_lost(const Peer &peer, uint32_t lost) const;
+    std::string relayed(const Peer &peer, int lost) const;
     void require_all();
     void require_answers() const;
     bool due();
-    int blamed(int lost) const;
+    int waiting_action(int lost) const;
     int origin(Peer &peer);
-    bool say(Peer &peer, const Frame &frame);
-    void tell(int lost);
+    bool send_lost(Peer &peer, const Frame &frame);
+    void send_lost_to_all(int lost);
     int fail(int lost, const std::string &what);
 
     // executor.cpp: the call

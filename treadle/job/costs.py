@@ -23,6 +23,7 @@ from treadle.host.source import source_digest
 from treadle.job.kept import CostCache, machine
 from treadle.job.part import JobPart, MeasuredRank, MeasuredTraining, StepTimes
 from treadle.job.train import TrainingTask, planned_step, timed_steps
+from treadle.planner.documents.scalars import Count
 from treadle.planner.documents.store import digest
 from treadle.planner.documents.trace import Costs, Op, Trace
 from treadle.planner.graph.unrolling import OWN
@@ -37,8 +38,8 @@ SOURCES = (
     "capture/costs/*.py",
     "job/*.py",
     "passes/*/job.py",
-    "runtime/memory/*.py",
-    "codegen/memory/*.py",
+    "runtime/*/*.py",
+    "codegen/*/*.py",
 )
 """What runs, and what times it."""
 
@@ -49,7 +50,7 @@ CallTimes = Mapping[str, Mapping[str, int]]
 class StepCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What was measured of one step."""
 
-    calls: dict[str, dict[str, int]]
+    calls: dict[str, dict[str, Count]]
     """Nanoseconds by op and implementation; an implementation that is not there loses to the op's own call."""
     unplanned: StepTimes
     """The whole step: forward and backward pass, packing of the gradients without sending them, optimizer."""

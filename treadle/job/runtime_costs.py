@@ -16,9 +16,9 @@ SOURCES = (
     "probe/*cpu*.py",
     "runtime/*/wire/*.*",
     "runtime/native_build.py",
-    "codegen/collective/actions.py",
-    "codegen/collective/order.py",
-    "codegen/collective/simulate_cpu.py",
+    "codegen/*/actions.py",
+    "codegen/*/order.py",
+    "codegen/*/simulate_cpu.py",
     "planner/timeline/streams.py",
     "planner/documents/transports.py",
 )

@@ -32,7 +32,7 @@ RUN = "TREADLE_LAB_RUN"
 """The environment variable of all processes of a run."""
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FREE_PORT = f"""import socket, sys
-for port in range({FIRST_PORT}, {FIRST_PORT + PORTS}):
+for port in range(int(sys.argv[1]), {FIRST_PORT + PORTS}):
     try:
         socket.create_server(("", port), reuse_port=False).close()
     except OSError:
@@ -73,10 +73,10 @@ def run(lab: Lab, command: Sequence[str], show: Print, *, once: bool = False, re
     layout = lab.layout
     if not once and Path(command[0]).name == "torchrun" and any(host.devices > 1 for host in layout.hosts):
         raise InputError("torchrun starts the processes of a host itself; add --once", where=layout.profile)
-    port = _free_port(lab)
     running: list[HostProcess] = []
     mark = secrets.token_hex(8)
     with ExitStack() as stack:
+        port = _reserved_port(lab, stack)
         stack.enter_context(guarded(lab, f"{RUN}={mark}") if lab.stays else nullcontext())
         received: list[int] = []
         for number in FORWARDED:
@@ -179,9 +179,20 @@ def _forward(stream: int, name: str, is_error: bool, kept: bytearray, show: Prin
     return bool(part)
 
 
-def _free_port(lab: Lab) -> int:
-    """The first port from 29500 on which no process listens on the first host."""
-    process = start(lab, 0, "", [sys.executable, "-I", "-c", FREE_PORT], {})
+def _reserved_port(lab: Lab, stack: ExitStack) -> int:
+    """The first port from 29500 on which no process listens on the first host, and which no other run has until the
+    stack ends: its own processes listen seconds later."""
+    first = FIRST_PORT
+    while True:
+        port = _free_port(lab, first)
+        if (lock := state.hold_port(port)) is not None:
+            stack.callback(os.close, lock)
+            return port
+        first = port + 1
+
+
+def _free_port(lab: Lab, first: int) -> int:
+    process = start(lab, 0, "", [sys.executable, "-I", "-c", FREE_PORT, str(first)], {})
     found, _ = process.process.communicate()
     if not found.strip():
         host = lab.layout.hosts[0].name

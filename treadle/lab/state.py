@@ -130,14 +130,25 @@ def in_groups(pid: int, groups: frozenset[int]) -> bool:
 
 def hold() -> int | None:
     """The lock that a keeper holds while it lives, with its process ID; None where another process has it."""
-    lock = os.open(folder() / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    lock = _locked(LOCK)
+    if lock is not None:
+        os.ftruncate(lock, 0)
+        os.write(lock, str(os.getpid()).encode())
+    return lock
+
+
+def hold_port(port: int) -> int | None:
+    """The lock that a run holds on its MASTER_PORT; None where another run has it."""
+    return _locked(f"port-{port}")
+
+
+def _locked(name: str) -> int | None:
+    lock = os.open(folder() / name, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
         return None
-    os.ftruncate(lock, 0)
-    os.write(lock, str(os.getpid()).encode())
     return lock
 
 

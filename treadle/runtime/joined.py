@@ -16,6 +16,7 @@ from typing import Any
 from treadle.host.loopback import stay_on_loopback
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.runtime.launch import launch
+from treadle.runtime.sockets import named_interface
 
 JOIN = timedelta(minutes=2)
 GRACE_SECONDS = 1.0
@@ -105,6 +106,7 @@ def started_rank() -> Iterator[StartedRank]:
         raise InputError("found nothing, expected a number", where="RANK")
     rank, world = here
     stay_on_loopback()
+    named_interface()  # refuses one that is not there in a line of its own
     store = common_store(rank, world)
     try:
         distributed.init_process_group("gloo", store=store, rank=rank, world_size=world)

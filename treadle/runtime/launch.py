@@ -27,6 +27,7 @@ from treadle.host.loopback import stay_on_loopback
 from treadle.host.scratch import scratch
 from treadle.planner.endings import ending
 from treadle.planner.errors import CheckFailed, LimitError, TreadleError
+from treadle.runtime.sockets import named_interface
 
 GRACE_SECONDS = 1.0
 """Time after the first failure for other ranks to report, so that the cause can be named."""
@@ -49,10 +50,13 @@ def launch(
     Processes that are not `joined` have no group and start without PyTorch. `on_message` is called with what they
     `send`; then `timeout` is the time without any message.
 
-    `function` must be importable and results picklable. Raises the TreadleError of a rank as it is, CheckFailed naming
+    `function` must be importable and results picklable. Raises InputError for a group over an interface that
+    GLOO_SOCKET_IFNAME names and that is not there, the TreadleError of a rank as it is, CheckFailed naming
     the rank for any other failure or death, LimitError after `timeout` seconds; KeyboardInterrupt passes through. In
     every case no process is left behind.
     """
+    if joined:
+        named_interface()
     context = multiprocessing.get_context("spawn")
     ranks: list[_Rank] = []
     with scratch() as folder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -65,10 +66,15 @@ def test_fresh_costs_replace_what_was_kept(runs: list[int]) -> None:
     assert runs == [2, 2]
 
 
-def test_a_damaged_file_is_replaced(runs: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("pattern", "text"), [(".+", "{"), (r":7\b", ":-7")])
+def test_a_damaged_file_is_replaced(
+    pattern: str, text: str, runs: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     measure()
     (kept,) = (tmp_path / "treadle" / "jobs").glob("*.json")
-    kept.write_text("{")
+    damaged = re.sub(pattern, text, kept.read_text())
+    assert damaged != kept.read_text()
+    kept.write_text(damaged)
     measure()
     assert "are not used" in caplog.text
     measure()

@@ -203,6 +203,21 @@ def test_a_port_in_use_is_passed_over_and_none_left_is_one_line(end: int) -> Non
     assert found == ([b"29502"] * 2 if end < 29600 else [])
 
 
+def test_two_runs_at_once_have_ports_of_their_own() -> None:
+    found: list[bytes] = []
+
+    def second(_name: str, _is_error: bool, line: bytes) -> None:
+        found.append(line)
+        if len(found) == 1:
+            with lifecycle.the_lab(layout(cluster(2))) as lab:
+                run(lab, ["sh", "-c", "echo $MASTER_PORT"], lambda *printed: found.append(printed[2]))
+
+    stay(layout(cluster(2)))
+    with lifecycle.the_lab(layout(cluster(2))) as lab:
+        run(lab, ["sh", "-c", "echo $MASTER_PORT; sleep 1"], second)
+    assert sorted(found) == [b"29500", b"29500", b"29501", b"29501"]
+
+
 def test_without_root_and_user_namespaces_it_is_one_line_and_code_5(tmp_path: Path) -> None:
     if os.geteuid() != 0 or not shutil.which("setpriv"):
         pytest.skip("drops the capabilities of root")

@@ -112,6 +112,12 @@ def test_nothing_listens_beyond_this_machine(named: str | None, monkeypatch: pyt
     assert all(ipaddress.ip_address(address).is_loopback for address in addresses)
 
 
+def test_an_interface_that_is_not_there_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nosuch0")
+    with pytest.raises(InputError, match="GLOO_SOCKET_IFNAME: found no interface 'nosuch0'"):
+        launch(2, sum_of_ranks, (10,))
+
+
 def test_a_killed_rank_is_named_and_the_others_end(tmp_path: Path) -> None:
     with pytest.raises(CheckFailed, match=r"rank 1 was killed by signal 9 \(SIGKILL.*; the other ranks were stopped"):
         launch(2, die, (str(tmp_path),))

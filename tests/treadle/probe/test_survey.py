@@ -75,3 +75,15 @@ def test_two_hosts_and_many() -> None:
     found = survey(18, carried([100.0] * 18, [(tuple(range(9)), 300.0), (tuple(range(9, 18)), 300.0)]))
     assert [nodes for nodes, _ in found.uplinks] == [tuple(range(9)), tuple(range(9, 18))]
     assert found.uplinks[0][1] == pytest.approx(300.0, rel=0.1)
+
+
+def test_a_host_belongs_to_the_rack_to_which_it_keeps_most() -> None:
+    """Streams between racks that keep more than half of their rate, as on a machine that starts the others late."""
+    racks = [((0, 1, 2, 3), 100.0), ((4, 5, 6, 7), 100.0)]
+    inner = carried([100.0] * 8, racks)
+
+    def streams(pairs: Sequence[Pair]) -> list[float]:
+        late = len(pairs) > 2 and pairs[0] == (0, 6)
+        return [60.0, 60.0, *inner(pairs)[2:]] if late else inner(pairs)
+
+    assert [nodes for nodes, _ in survey(8, streams).uplinks] == [nodes for nodes, _ in racks]

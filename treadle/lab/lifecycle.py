@@ -36,10 +36,7 @@ def down() -> Lab | None:
     """End the lab and all processes in it, also what a killed keeper left. Returns what was there."""
     lab = state.read()
     state.end_keeper()
-    if lab is None:
-        return None
-    state.end_processes(lab)
-    state.forget()
+    state.end_left()
     return lab
 
 

@@ -81,15 +81,17 @@ def synthesize(request: Request, effort: Effort) -> Draft:
         if pieces > 1 and (problem.chunk_bytes < LEAST_CHUNK or 3 * spent > WORK):
             break
         before = best
-        for size in _sizes(problem):
-            group = node_translations(problem, size)
-            for words, messages in _variants(problem, group, size):
-                spent += len(messages)
-                end = in_order(moves_of_messages(problem, messages, group)).makespan
-                if best is None or end < best.time_ns:
-                    best = _Try(problem, group, words, messages, end)
-                if effort.exhausted():
-                    break
+        tries = (
+            (group, words, messages)
+            for size in _sizes(problem)
+            for group in (node_translations(problem, size),)
+            for words, messages in _variants(problem, group, size)
+        )
+        for group, words, messages in tries:
+            spent += len(messages)
+            end = in_order(moves_of_messages(problem, messages, group)).makespan
+            if best is None or end < best.time_ns:
+                best = _Try(problem, group, words, messages, end)
             if effort.exhausted():
                 break
         worse = worse + 1 if best is before else 0

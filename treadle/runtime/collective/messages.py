@@ -1,20 +1,21 @@
 """Executes a collective program on real processes, of one host or of several.
 
-Each rank's part becomes actions that wait only for one another's chunks (`treadle.codegen.collective.actions`), which
-compiled code runs over shared memory and TCP (`wire`).
+An `Executor` lays out a call: buffers of whole chunks, padding, averages. A carrier then moves the chunks. On CPUs each
+rank's part becomes actions that wait only for one another's chunks (`treadle.codegen.collective.actions`), which
+compiled code runs over shared memory and TCP (`wire`). `grouped` has the carrier for GPUs of several hosts.
 """
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, distributed
 
 from treadle.codegen import emit
-from treadle.codegen.collective.actions import Action, Range, script_of
+from treadle.codegen.collective.actions import Range, script_of
 from treadle.codegen.collective.msccl import xml
 from treadle.codegen.collective.program import CollectiveProgram
 from treadle.codegen.collective.symbolic import UNSPECIFIED
@@ -68,15 +69,23 @@ def executor(
     program are one part of an irregular collective (chunkup times instances). Raises InputError when the group has
     another number of ranks or the program needs what a CPU call does not have, CheckFailed when it never ends.
     """
+    require_runnable(program, group)
+    here = not program.outofplace if inplace is None else inplace
+    return on_wire(program, wire_of(distributed.group.WORLD if group is None else group), inplace=here, cut=cut)
+
+
+def on_wire(program: CollectiveProgram, wire: RankWire, *, inplace: bool, cut: int = 1) -> Executor:
+    """The executor of the rank of `wire`."""
+    return Executor(program, wire.rank, OnWire(program, wire, inplace=inplace), inplace=inplace, cut=cut)
+
+
+def require_runnable(program: CollectiveProgram, group: Any) -> None:
+    """Raises InputError when `group` has another number of ranks than `program`, or a call here lacks what it needs."""
     world = distributed.get_world_size(group)
     if world != len(program.ranks):
         raise InputError(f"found {world} processes, expected the program's {len(program.ranks)} ranks")
     if any(step.type == "ra" for _, _, step in program.steps()):
         raise InputError("found a step of type ra, which adds residuals that a call here does not have")
-    here = not program.outofplace if inplace is None else inplace
-    script = script_of(program, rank, inplace=here)
-    wire = wire_of(distributed.group.WORLD if group is None else group)
-    return Executor(program, rank, wire, here, script, cut)
 
 
 def load_executor(folder: Path | str, rank: int, group: Any = None) -> Executor:
@@ -118,28 +127,42 @@ def require_average(dtype: torch.dtype) -> None:
         raise InputError(f"found op 'avg' of tensors of {dtype}, expected integers or floats")
 
 
-class Executor:
-    """See `executor`; `script` is what this rank does."""
+class Carrier(Protocol):
+    """Moves the chunks of one rank, and adds them up."""
 
-    def __init__(
-        self,
-        program: CollectiveProgram,
-        rank: int,
-        wire: RankWire,
-        inplace: bool,
-        script: tuple[Action, ...],
-        cut: int = 1,
-    ) -> None:
-        self.program, self.rank, self.inplace, self.script = program, rank, inplace, script
+    device: str
+    """The type of the devices on which tensors lie."""
+
+    def carry(self, buffers: dict[str, Tensor], width: int, op: str) -> None:
+        """Run the rank's part in flat buffers `i`, `o` and `s`, whose chunks have `width` elements."""
+
+
+class OnWire:
+    """Actions on the CPU, over the wire of a group."""
+
+    device = "cpu"
+
+    def __init__(self, program: CollectiveProgram, wire: RankWire, *, inplace: bool) -> None:
+        self.wire = wire
+        self.tables = WireScript(script_of(program, wire.rank, inplace=inplace), len(program.ranks))
+        self.what = text_digest(f"{inplace} {program!r}")
+
+    def carry(self, buffers: dict[str, Tensor], width: int, op: str) -> None:
+        self.tables.run(self.wire, buffers, width, op, self.what)
+
+
+class Executor:
+    """See `executor`; `carrier` does what this rank does."""
+
+    def __init__(self, program: CollectiveProgram, rank: int, carrier: Carrier, *, inplace: bool, cut: int = 1) -> None:
+        self.program, self.rank, self.inplace, self.carrier = program, rank, inplace, carrier
         self.irregular = program.collective in UNSPECIFIED
         if self.irregular:
             own = program.ranks[rank]
             self.shape, self.part_chunks = Shape(own.input_chunks // cut, own.output_chunks // cut), cut
         else:
             self.shape, self.part_chunks = shape_of(program.collective, len(program.ranks)), program.part_chunks
-        self.wire, self.tables = wire, WireScript(script, len(program.ranks))
         self.scratch = torch.empty(0)
-        self.what = text_digest(f"{inplace} {program!r}")
 
     def __call__(
         self, tensor: Tensor, *, op: str = "sum", out: Tensor | None = None, part: int | None = None
@@ -161,9 +184,9 @@ class Executor:
             raise InputError(f"found op {op!r}, {meant(op, OPERATIONS)}")
         if op == "avg" and self.program.collective in REDUCING:
             require_average(tensor.dtype)
-        if tensor.device.type != "cpu" or tensor.layout != torch.strided:
-            found = f"a tensor of layout {tensor.layout} on {tensor.device}"
-            raise InputError(f"found {found}, expected a dense one on the CPU")
+        if tensor.device.type != self.carrier.device or tensor.layout != torch.strided:
+            found, where = f"a tensor of layout {tensor.layout} on {tensor.device}", self.carrier.device
+            raise InputError(f"found {found}, expected a dense one on {'the CPU' if where == 'cpu' else where}")
         part = self._part(tensor, part)
         if out is not None:
             size = math.prod(self._result_shape(tensor, part))
@@ -177,7 +200,7 @@ class Executor:
         early = averaged and tensor.is_floating_point() and tensor.element_size() < 4
         given = tensor.detach() / len(self.program.ranks) if early else tensor.detach()
         buffers, direct = self._buffers(given, part, width, out)
-        self.tables.run(self.wire, buffers, width, op, self.what)
+        self.carrier.carry(buffers, width, op)
         result = self._result(given, tensor, buffers, part, direct and not early, out)
         if averaged and not early:
             if result.is_floating_point():
@@ -230,7 +253,7 @@ class Executor:
     def _scratch(self, like: Tensor, width: int) -> Tensor:
         """Kept for the next call of the same size: new pages would cost more than the sums in them."""
         elements = self.program.ranks[self.rank].scratch_chunks * width
-        if (self.scratch.numel(), self.scratch.dtype) != (elements, like.dtype):
+        if (self.scratch.numel(), self.scratch.dtype, self.scratch.device) != (elements, like.dtype, like.device):
             self.scratch = like.new_empty(elements)
         return self.scratch
 

@@ -16,10 +16,9 @@ import torch
 from torch.distributed import TCPStore
 
 from tests.codegen.collective.algorithms import ring_allreduce
-from treadle.codegen.collective.actions import script_of
 from treadle.codegen.collective.lower import lower
 from treadle.planner.errors import CheckFailed
-from treadle.runtime.collective.messages import Executor
+from treadle.runtime.collective.messages import on_wire
 from treadle.runtime.collective.wire.native import RankWire, library
 from treadle.runtime.sockets import connect
 
@@ -36,7 +35,7 @@ def call_without_end(number: int, ready: int) -> None:
         return [pickle.loads(store.get(str(other))) for other in range(WORLD)]
 
     wire = RankWire(RANK, connect(RANK, WORLD, gather))
-    executor = Executor(PROGRAM, RANK, wire, True, script_of(PROGRAM, RANK, inplace=True))
+    executor = on_wire(PROGRAM, wire, inplace=True)
     tensor = torch.ones(30_001)
     try:
         executor(tensor)

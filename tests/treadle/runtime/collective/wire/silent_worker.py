@@ -16,10 +16,9 @@ from pyroute2 import IPRoute
 from torch.distributed import TCPStore
 
 from tests.codegen.collective.algorithms import ring_allreduce
-from treadle.codegen.collective.actions import script_of
 from treadle.codegen.collective.lower import lower
 from treadle.planner.errors import CheckFailed
-from treadle.runtime.collective.messages import Executor
+from treadle.runtime.collective.messages import on_wire
 from treadle.runtime.collective.wire.native import RankWire
 from treadle.runtime.sockets import connect
 
@@ -43,9 +42,7 @@ def main() -> None:
         return [pickle.loads(store.get(f"{number} {other}")) for other in range(WORLD)]
 
     program = lower(ring_allreduce(WORLD), inplace=True)
-    executor = Executor(
-        program, RANK, RankWire(RANK, connect(RANK, WORLD, gather)), True, script_of(program, RANK, inplace=True)
-    )
+    executor = on_wire(program, RankWire(RANK, connect(RANK, WORLD, gather)), inplace=True)
     executor(torch.ones(3))
     gather(None)
     cut, victim = time.monotonic() + CUT_SECONDS, int(sys.argv[1]) == RANK

@@ -14,11 +14,10 @@ import torch
 
 from tests.codegen.collective.algorithms import ring_allreduce
 from tests.treadle.runtime.collective.wire.jobs import FOUR_HOSTS, ONE_HOST, TWO_HOSTS, answers, start
-from treadle.codegen.collective.actions import script_of
 from treadle.codegen.collective.lower import lower
 from treadle.planner.errors import CheckFailed
 from treadle.runtime import sockets
-from treadle.runtime.collective.messages import Executor
+from treadle.runtime.collective.messages import on_wire
 from treadle.runtime.collective.wire import groups
 from treadle.runtime.collective.wire.native import RankWire
 
@@ -30,7 +29,7 @@ LATE_SECONDS = 6.0
 
 def calls_without_end(wire: RankWire, pipe: Connection) -> None:
     torch.set_num_threads(1)
-    executor = Executor(PROGRAM, wire.rank, wire, True, script_of(PROGRAM, wire.rank, inplace=True))
+    executor = on_wire(PROGRAM, wire, inplace=True)
     tensor = torch.ones(300_001)
     pipe.send("ready")
     try:
@@ -77,7 +76,7 @@ def test_an_ended_rank_is_named_by_all_others(addresses: tuple[str, ...], how: s
 
 def late(wire: RankWire, pipe: Connection) -> None:
     """The second rank is at something else for longer than it takes to see that a host is gone."""
-    executor = Executor(PAIR, wire.rank, wire, True, script_of(PAIR, wire.rank, inplace=True))
+    executor = on_wire(PAIR, wire, inplace=True)
     tensor = torch.ones(1 << 24)
     executor(tensor)
     time.sleep(LATE_SECONDS * wire.rank)

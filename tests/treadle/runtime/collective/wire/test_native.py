@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from tests.codegen.collective.algorithms import random_algorithm, ring_allreduce
-from treadle.codegen.collective.actions import script_of
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.program import BlockStep, CollectiveProgram, RankProgram, Threadblock
 from treadle.planner.errors import CheckFailed
-from treadle.runtime.collective.messages import Executor
+from treadle.runtime.collective.messages import Executor, on_wire
 from treadle.runtime.collective.wire import native as wire_module
 from treadle.runtime.collective.wire.native import RankWire
 
@@ -64,8 +63,7 @@ def run(program: CollectiveProgram, inputs: list[Tensor], over: str, op: str = "
     ]
 
     def work(rank: int) -> None:
-        script = script_of(program, rank, inplace=program.inplace)
-        executor = Executor(program, rank, wires[rank], program.inplace, script)
+        executor = on_wire(program, wires[rank], inplace=program.inplace)
         for _ in range(2):
             outputs[rank] = executor(inputs[rank].clone(), op=op)
 
@@ -174,10 +172,9 @@ def test_ranks_that_call_something_else_are_named(how: str, over: str) -> None:
     def work(rank: int) -> None:
         odd = rank == 2
         program = lower(ring_allreduce(3, instances=2 if odd and how == "program" else 1), inplace=True)
-        script = script_of(program, rank, inplace=True)
         tensor = torch.ones(600, dtype=torch.int32 if odd and how == "dtype" else torch.float32)
         try:
-            Executor(program, rank, wires[rank], True, script)(tensor, op="max" if odd and how == "op" else "sum")
+            on_wire(program, wires[rank], inplace=True)(tensor, op="max" if odd and how == "op" else "sum")
         except CheckFailed as error:
             said.append(str(error))
 
@@ -224,7 +221,7 @@ def half_of_a_call() -> tuple[RankWire, Executor, socket.socket]:
     wire = RankWire(0, sockets[0], sharing=False)
     far = sockets[1][0]
     assert far is not None
-    return wire, Executor(program, 0, wire, True, script_of(program, 0, inplace=True)), far
+    return wire, on_wire(program, wire, inplace=True), far
 
 
 def test_a_wire_that_is_closed_ends_the_call_of_another_thread() -> None:

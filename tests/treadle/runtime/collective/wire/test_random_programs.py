@@ -10,10 +10,9 @@ import torch
 
 from tests.codegen.collective.algorithms import random_algorithm
 from tests.treadle.runtime.collective.wire.jobs import FOUR_HOSTS, TWO_HOSTS, answers, start
-from treadle.codegen.collective.actions import script_of
 from treadle.codegen.collective.lower import lower
 from treadle.runtime.collective.compare_native import random_inputs, reference
-from treadle.runtime.collective.messages import Executor
+from treadle.runtime.collective.messages import on_wire
 from treadle.runtime.collective.wire.native import RankWire
 
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce")
@@ -33,7 +32,7 @@ def run_seeds(wire: RankWire, pipe: Connection, seeds: range) -> None:
         op = dice.choice(("sum", "min", "max")) if collective in REDUCING else "sum"
         inputs = random_inputs(program, dice.choice((1, 3, 16, 1000, 40_000)), dtype, seed)
         expected, allowed = reference(program, inputs, op)
-        executor = Executor(program, wire.rank, wire, inplace, script_of(program, wire.rank, inplace=inplace))
+        executor = on_wire(program, wire, inplace=inplace)
         found, wanted = executor(inputs[wire.rank].clone(), op=op), expected[wire.rank]
         if wanted is not None and (found.double() - wanted.double().view(found.shape)).abs().max() > allowed:
             wrong.append((seed, collective, op, str(dtype)))

@@ -25,10 +25,11 @@ from dataclasses import dataclass
 from treadle.codegen.collective import order
 from treadle.codegen.collective.program import BlockStep, CollectiveProgram, Connection, Place
 from treadle.codegen.collective.protocols import PROTOCOLS, piece_chunks
+from treadle.codegen.collective.ways import Way, ways_of
 from treadle.codegen.interface import Timeline
 from treadle.planner.documents.hardware import TEARING, Hardware, ProtocolCost, Transport
 from treadle.planner.errors import CheckFailed, InputError
-from treadle.planner.machine.nodes import Topology, expand
+from treadle.planner.machine.nodes import expand
 from treadle.planner.timeline.simulator import Resource, Schedule, Task
 
 MB = 1 << 20
@@ -96,7 +97,13 @@ def simulate_xml(
     slot = cost.slot_bytes or PROTOCOLS[program.protocol].slot_bytes
     chunk = size_bytes / program.chunks_per_loop
     slices = max(1, -int(-chunk // slot))
-    ways = _ways(program, topology, transport)
+    pairs = sorted({(c.src, c.dst) for c in order.connections(program)})
+    ways = ways_of(pairs, topology, transport.link_efficiency, transport.device_gbps)
+    if program.protocol == "LL128" and (torn := next((p for p, way in ways.items() if way.kind in TEARING), None)):
+        raise InputError(
+            f"found LL128, expected Simple or LL: gpu {torn[0]} sends to gpu {torn[1]} over {ways[torn].kind}, where "
+            "128-byte stores may arrive in parts"
+        )
     run = _Run(program, transport, cost, ways, chunk / slices, piece_chunks(round(chunk), slot))
     run.go(min(slices, MAX_SLICES, max(4, (max_messages or MAX_MESSAGES) // max(1, run.messages))))
     time = transport.launch_us + run.extrapolated(slices)
@@ -110,62 +117,6 @@ def simulate_xml(
         threadblock=max((block.busy for block in run.blocks.values()), default=0.0) / spent,
         moves=run.record,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """What a message from one rank to another passes: (name, us per byte) of each link or port, and the latency."""
-
-    passes: tuple[tuple[str, float], ...]
-    alpha_us: float
-
-
-def _ways(program: CollectiveProgram, topology: Topology, transport: Transport) -> dict[tuple[int, int], _Way]:
-    best: dict[tuple[int, int], tuple[float, float, str]] = {}
-    for link in topology.links:
-        if link.alpha_us is None or link.beta_us_per_MB is None:
-            continue
-        found = (link.beta_us_per_MB, link.alpha_us, link.kind)
-        best[link.src, link.dst] = min(found, best.get((link.src, link.dst), found))
-    nic = {rank: f"nic {number}" for number, members in enumerate(topology.nics) for rank in members}
-    ways = {}
-    for pair in sorted({(c.src, c.dst) for c in order.connections(program)}):
-        if pair not in best:
-            raise InputError(f"gpu {pair[0]} sends to gpu {pair[1]}, between which the machine has no link")
-        beta, alpha, kind = best[pair]
-        if program.protocol == "LL128" and kind in TEARING:
-            raise InputError(
-                f"found LL128, expected Simple or LL: gpu {pair[0]} sends to gpu {pair[1]} over {kind}, where 128-byte "
-                "stores may arrive in parts"
-            )
-        per_byte = beta / MB / transport.link_efficiency
-        src, dst = pair
-        passes: tuple[tuple[str, float], ...]
-        if topology.node(src) != topology.node(dst):
-            out, into = nic.get(src, f"gpu {src}"), nic.get(dst, f"gpu {dst}")
-            racks = [uplink for uplink in topology.uplinks if uplink.parts(src, dst)]
-            passes = (
-                (f"{out} out", per_byte),
-                *(
-                    (
-                        f"uplink {rack.name} {'out' if src in rack.ranks else 'in'}",
-                        rack.beta_us_per_MB / MB / transport.link_efficiency,
-                    )
-                    for rack in racks
-                ),
-                (f"{into} in", per_byte),
-            )
-        else:
-            switch = next((s for s in topology.switches if s.kind == kind and {src, dst} <= set(s.members)), None)
-            if switch is not None:
-                passes = ((f"gpu {src} to {switch.name}", per_byte), (f"{switch.name} to gpu {dst}", per_byte))
-            else:
-                passes = ((f"link {src}->{dst}", per_byte),)
-            if transport.device_gbps is not None:
-                each = 1e-3 / transport.device_gbps
-                passes = (*passes, (f"gpu {src} out", each), (f"gpu {dst} in", each))
-        ways[pair] = _Way(passes, alpha)
-    return ways
 
 
 @dataclass(slots=True)
@@ -200,7 +151,7 @@ class _Run:
         program: CollectiveProgram,
         transport: Transport,
         cost: ProtocolCost,
-        ways: dict[tuple[int, int], _Way],
+        ways: dict[tuple[int, int], Way],
         slice_bytes: float,
         piece: int,
     ) -> None:

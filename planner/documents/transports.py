@@ -62,7 +62,26 @@ class CpuTransport(Record, frozen=True, kw_only=True):
         return self.memory if self.tcp is None else self.tcp
 
 
+class GroupedTransport(Record, frozen=True, kw_only=True):
+    """Grouped sends and receives of NCCL, between GPUs of several hosts: a rank posts a group of messages, and goes on
+    when all of them have met theirs. The bytes of a message are not passed on before it has ended."""
+
+    call_us: Amount
+    """From the call to its first work on the device."""
+    group_us: Amount
+    """From the start of a group until its first bytes leave, beyond the alpha of the link."""
+    message_us: Amount = 0.0
+    """What each further message of a group adds to that."""
+    local_us: Amount
+    """Fixed cost of the kernel that makes one wave of copies or sums."""
+    local_gbps: PositiveAmount
+    """Payload that such a kernel copies or adds up, in GB/s (10^9 bytes per second)."""
+    link_efficiency: Share = 1.0
+    """Share of a link's or port's rate that payload reaches."""
+
+
 class Transports(Record, frozen=True, kw_only=True):
     """By the name of the backend."""
 
     cpu: CpuTransport | None = None
+    nccl: GroupedTransport | None = None

@@ -80,5 +80,7 @@ def test_an_input_that_must_stay_is_guarded() -> None:
     program = lower(ring_allreduce(3))
     ranks = list(rounds_of(program, inplace=False))
     first = ranks[0].rounds[0]
-    ranks[0] = replace(ranks[0], rounds=(first._replace(receives=(Transmission(2, ("i", 1, 1)),)), *ranks[0].rounds[1:]))
+    ranks[0] = replace(
+        ranks[0], rounds=(first._replace(receives=(Transmission(2, ("i", 1, 1)),)), *ranks[0].rounds[1:])
+    )
     assert any("which an out-of-place call must keep" in text for text in check_rounds(program, ranks, inplace=False))

@@ -53,9 +53,7 @@ def test_messages_of_neighbouring_chunks_travel_as_one() -> None:
     assert [place[2] for _, place in first.sends] == [program.part_chunks]
 
 
-@given(
-    st.sampled_from(COLLECTIVES), st.integers(2, 5), st.integers(1, 3), st.integers(1, 2), st.integers(0, 10**6)
-)
+@given(st.sampled_from(COLLECTIVES), st.integers(2, 5), st.integers(1, 3), st.integers(1, 2), st.integers(0, 10**6))
 def test_rounds_of_random_programs_pass_their_check(
     collective: str, ranks: int, chunkup: int, instances: int, seed: int
 ) -> None:

@@ -162,18 +162,24 @@ def command(
         typer.echo(f"wrote {output}")
 
 
-Runtime = Literal["gpu", "cpu", "links", "none"]
-RUNTIMES: dict[Runtime, str] = {"gpu": "GPUs", "cpu": "the CPU runtime", "links": "links and ports"}
+Runtime = Literal["gpu", "nccl", "cpu", "links", "none"]
+RUNTIMES: dict[Runtime, str] = {
+    "gpu": "GPUs",
+    "nccl": "grouped messages of NCCL",
+    "cpu": "the CPU runtime",
+    "links": "links and ports",
+}
 """What the program of a plan was simulated on; "none" where only its schedule was timed."""
 
 
 def _runtime_of(plan: Plan[CollectiveDecisions], hardware: Hardware) -> Runtime:
-    from treadle.passes.collective.tuning import on_cpu
+    from treadle.passes.collective.tuning import carrier_of
 
     transport = plan.provenance.options["transport"]
     if "program_us" not in transport:
         return "none"
-    return "links" if "by_size" in transport else "cpu" if on_cpu(hardware) else "gpu"
+    by_carrier: dict[str, Runtime] = {"kernels": "gpu", "groups": "nccl", "cpu": "cpu"}
+    return "links" if "by_size" in transport else by_carrier[carrier_of(hardware)]
 
 
 def _facts(plan: Plan[CollectiveDecisions], runtime: Runtime) -> dict[str, Any]:
@@ -234,6 +240,9 @@ def _print_plan(plan: Plan[CollectiveDecisions], method: str, runtime: Runtime) 
     if speed is not None:
         typer.echo(f"  bandwidth    {speed:.4g} GB/s (input buffer over time)")
     typer.echo(f"  bound        {certificate.argument}")
+    if groups := options["transport"].get("groups"):
+        counts = f"{many(groups['rounds'], 'round')}, {many(groups['messages'], 'message')} sent by a rank"
+        typer.echo(f"  groups       {counts}; each begins with {groups['group_us']:g} us, no message is cut")
     _print_candidates(options)
     if passed_over := options.get("not_followed"):
         by = options.get("chosen", method)

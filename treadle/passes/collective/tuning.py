@@ -1,7 +1,9 @@
 """Protocol and instances of a collective plan, by the simulated time of the program that it becomes.
 
-A plan is priced for the runtime that will execute it: for GPUs by `simulate_xml`, for CPUs whose profile has the costs
-of the CPU runtime by `simulate_cpu`, which has no protocols, else by links and ports alone.
+A plan is priced for the runtime that will execute it: for GPUs by `simulate_xml`; for GPUs of several nodes whose
+profile has the costs of grouped messages, by which `treadle.comm` runs programs there, by `simulate_rounds`; for CPUs
+whose profile has the costs of the CPU runtime by `simulate_cpu`; else by links and ports alone. The middle two have no
+protocols.
 
 Simple, LL and LL128 are simulated with 1, 2, 4, ... instances (`treadle.codegen.collective.simulate_xml`). A protocol
 gets more instances as long as doubling them gains GAIN and it takes at most BEHIND times as long as the best one with
@@ -15,6 +17,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -22,8 +25,10 @@ from treadle.codegen.collective import check as check_program
 from treadle.codegen.collective.expected import expected_outputs
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.program import RECEIVING, SENDING, CollectiveProgram
+from treadle.codegen.collective.rounds import rounds_of
 from treadle.codegen.collective.simulate_cpu import simulate_cpu
 from treadle.codegen.collective.simulate_program import simulate_program
+from treadle.codegen.collective.simulate_rounds import simulate_rounds
 from treadle.codegen.collective.simulate_xml import simulate_xml
 from treadle.planner.documents.collective import Protocol
 from treadle.planner.documents.hardware import TEARING, Hardware
@@ -42,10 +47,13 @@ CHANNELS = 32
 """What every runtime takes: each instance has a channel of its own."""
 SEARCHED_TRANSFERS = 8192
 """Plans with more are simulated in one protocol and number of instances, those of the rules by size."""
-CPU_TRANSFERS = 4096
-"""Plans for the CPU runtime with more are not simulated."""
-CPU_INSTANCES = (1, 2)
-"""A rank has one thread, whatever the instances: more of them only overlap messages."""
+Carrier = Literal["kernels", "groups", "cpu"]
+"""What runs programs: kernels on GPUs, grouped messages between GPUs of several nodes, the CPU runtime."""
+FEW_TRANSFERS = 4096
+"""Plans for the CPU runtime or for grouped messages with more are not simulated."""
+INSTANCES: dict[Carrier, tuple[int, ...]] = {"groups": (1,), "cpu": (1, 2)}
+"""A rank of the CPU runtime has one thread, whatever the instances: more of them only overlap messages. Grouped
+messages are joined again."""
 MOST_TRANSFERS = 32_768
 """Plans with more are not simulated."""
 MOST_STEPS = 25_000
@@ -73,10 +81,13 @@ class Tuner:
             program = self.program(key)
             whole = program.chunks_per_loop * self.decisions.chunk_bytes / key[1]
             size = max(1, round(whole * input_bytes / self.decisions.input_bytes))
-            if on_cpu(self.hardware):
-                time = simulate_cpu(program, self.hardware, size).time_us
-            else:
-                time = simulate_xml(program, self.hardware, size, SIMULATED).time_us
+            match carrier_of(self.hardware):
+                case "cpu":
+                    time = simulate_cpu(program, self.hardware, size).time_us
+                case "groups":
+                    time = simulate_rounds(program, self.hardware, size).time_us
+                case "kernels":
+                    time = simulate_xml(program, self.hardware, size, SIMULATED).time_us
             self.times[key, input_bytes] = round(time, 3)
         return self.times[key, input_bytes]
 
@@ -157,15 +168,15 @@ def tuner(
     protocols = tuple(name for name in allowed if protocol in (None, "auto", name))
     if not protocols:
         return f"links of this machine do not carry {protocol}"
-    cpu = on_cpu(hardware)
-    if not cpu and all(device.kind == "cpu" for device in hardware.devices):
+    carrier = carrier_of(hardware)
+    if carrier == "kernels" and all(device.kind == "cpu" for device in hardware.devices):
         return "protocols are those of GPUs"
-    most = CPU_TRANSFERS if cpu else MOST_TRANSFERS
+    most = MOST_TRANSFERS if carrier == "kernels" else FEW_TRANSFERS
     if len(decisions.transfers) > most:
         return f"{len(decisions.transfers)} transfers, more than the {most} that are simulated"
     counts = (instances,) if instances else tuple(2**power for power in range(CHANNELS.bit_length()))
-    if cpu:
-        protocols, counts = protocols[:1], (instances,) if instances else CPU_INSTANCES
+    if carrier != "kernels":
+        protocols, counts = protocols[:1], (instances,) if instances else INSTANCES[carrier]
     elif len(decisions.transfers) > SEARCHED_TRANSFERS:
         protocols, counts = (decisions.protocol,), (decisions.instances,)
     made = Tuner(decisions, hardware, protocols, counts, over=over)
@@ -176,9 +187,19 @@ def tuner(
     return made
 
 
+def carrier_of(hardware: Hardware) -> Carrier:
+    """What will run programs for these devices, at costs that the profile has."""
+    kinds = {device.kind for device in hardware.devices}
+    if hardware.transports.cpu is not None and kinds == {"cpu"}:
+        return "cpu"
+    return (
+        "groups" if hardware.transports.nccl is not None and kinds == {"gpu"} and hardware.all_nodes > 1 else "kernels"
+    )
+
+
 def on_cpu(hardware: Hardware) -> bool:
     """Whether the CPU runtime will run programs for these devices, at costs that the profile has."""
-    return hardware.transports.cpu is not None and all(device.kind == "cpu" for device in hardware.devices)
+    return carrier_of(hardware) == "cpu"
 
 
 def pricing(hardware: Hardware, protocol: str | None, instances: int | None) -> Pricing:
@@ -207,21 +228,24 @@ class SimulatedPrices:
             found = dataclasses.replace(found, counts=few)
         size = decisions.input_bytes
         times = found.search(size)
+        kernels = carrier_of(self.hardware) == "kernels"
         searched = len(decisions.transfers) <= SEARCHED_TRANSFERS
-        if searched and found.fuses(best(times)) and not over():
+        if searched and kernels and found.fuses(best(times)) and not over():
             apart = found.apart()
             other = apart.search(size)
             if other[best(other)] < times[best(times)]:
                 found, times = apart, other
         chosen = best(times)
         time = times[chosen]
-        turns = searched and (like is None or like.ordered) and not on_cpu(self.hardware)
+        turns = searched and (like is None or like.ordered) and kernels
         in_turn = found.in_turn_us(chosen, size) if turns and not over() else None
         ordered = in_turn is not None and in_turn < time
         compared: dict[str, object] = {
             "chosen": label(*chosen),
             "simulated_us": {label(*key): time for key, time in times.items()},
         }
+        if carrier_of(self.hardware) == "groups":
+            compared["groups"] = _groups(found.program(chosen), self.hardware)
         return _price(min(time, in_turn or time), *chosen, ordered, found.decisions.fused, compared)
 
     def programs(self, decisions: CollectiveDecisions, over: Callable[[], bool] = never) -> Programs | None:
@@ -252,6 +276,18 @@ class OnLinks:
         """The one program of the decisions."""
         key = self.decisions.protocol, self.decisions.instances
         return {key: self.time_us(key, input_bytes)}
+
+
+def _groups(program: CollectiveProgram, hardware: Hardware) -> dict[str, float]:
+    """What grouped messages cost a plan, whatever its links: the rounds and messages of the rank with the most, and the
+    time of a group before its first byte."""
+    assert hardware.transports.nccl is not None
+    ranks = rounds_of(program, inplace=not program.outofplace)
+    return {
+        "rounds": max(len(own.rounds) for own in ranks),
+        "messages": max(sum(len(each.sends) for each in own.rounds) for own in ranks),
+        "group_us": hardware.transports.nccl.group_us,
+    }
 
 
 def _on_links(decisions: CollectiveDecisions, reason: str) -> Price:

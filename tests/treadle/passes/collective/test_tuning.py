@@ -12,6 +12,7 @@ from treadle.check.plan import check_against, check_plan
 from treadle.check.selection import against_plans, against_times
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.simulate_cpu import simulate_cpu
+from treadle.codegen.collective.simulate_rounds import simulate_rounds
 from treadle.codegen.collective.simulate_xml import simulate_xml
 from treadle.passes.collective import tuning
 from treadle.planner.documents.transports import CpuTransport, MessageCost, Transports
@@ -260,3 +261,16 @@ def test_a_plan_for_cpus_is_priced_by_the_runtime_that_will_execute_it():
     program = lower(replace(decisions, protocol="Simple", instances=prices[0].instances, fused=prices[0].fused))
     known = simulate_cpu(program, replace(machine, transports=Transports(cpu=costs)), decisions.input_bytes).time_us
     assert prices[0].time_us == pytest.approx(known, abs=1e-3)
+
+
+def test_plans_for_gpus_of_several_nodes_are_priced_as_grouped_messages():
+    """On one node by kernels. On two, the plan of few rounds wins small calls and is what the plan predicts."""
+    plan, hardware = planned("allreduce", "ndv5", 2**13, "auto", nodes=2)
+    assert tuning.carrier_of(hardware) == "groups"
+    assert tuning.carrier_of(load_hardware("ndv5", 1)) == "kernels"
+    price = tuning.pricing(hardware, None, None)(plan.decisions)
+    program = lower(replace(plan.decisions, protocol="Simple", instances=1))
+    found = simulate_rounds(program, hardware, 2**13)
+    assert price.time_us == pytest.approx(found.time_us, abs=1e-3)
+    assert price.transport["groups"] == {"rounds": found.rounds, "messages": found.messages, "group_us": 10}
+    assert (price.protocol, price.instances, price.ordered) == ("Simple", 1, False)

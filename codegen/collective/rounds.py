@@ -88,9 +88,9 @@ class _Rank:
     local: dict[int, list[tuple[StagedRange, StagedRange, bool]]] = field(default_factory=lambda: defaultdict(list))
     """By round: target, source, whether it adds."""
     staged: list[list[int]] = field(default_factory=list)
-    """Of each staged message: when it comes, when it is used last, its chunks."""
+    """By staged message: when it comes, when it is used last, its chunks."""
     order: list[tuple[int, StagedRange]] = field(default_factory=list)
-    """Of each staged message: the rank and the place that it comes from."""
+    """By staged message: the rank and the place that it comes from."""
 
     def ready(self, place: StagedRange) -> int:
         """When it was written last, -1 for never."""
@@ -134,7 +134,7 @@ class _Planner:
             for chunk in {chunk for place in touched for chunk in chunks_of(place)}:
                 self.touching[action.place.rank, chunk].append(number)
         self.arriving: dict[TaggedMessage, tuple[int, StagedRange]] = {}
-        """Where messages on their way arrive, and when."""
+        """When messages that have been sent arrive, and where."""
         self.messages: dict[int, list[_Message]] = defaultdict(list)
 
     def place(self, number: int, action: Action) -> None:

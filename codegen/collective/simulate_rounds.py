@@ -1,9 +1,9 @@
 """Predicted time of one call of a program as rounds of grouped sends and receives (`rounds`).
 
 Each rank works through its rounds: waves of local work, then a group. A message begins when the groups of both its
-ends have begun, takes the alpha of its way and then its bytes, which share links and ports with all others of that time
-(`treadle.planner.timeline.streams`). The group ends with its last message. `GroupedTransport` of the profile holds what
-the library itself costs.
+ends have begun, takes the alpha of its path and then its bytes, which share links and ports with all others of that
+time (`treadle.planner.timeline.streams`). The group ends with its last message. `GroupedTransport` of the profile holds
+what the library itself costs.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from treadle.codegen.collective.link_paths import LinkPath, paths_of
 from treadle.codegen.collective.program import CollectiveProgram
 from treadle.codegen.collective.rounds import RankRounds, Round, rounds_of
-from treadle.codegen.collective.ways import Way, ways_of
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.transports import GroupedTransport
 from treadle.planner.errors import InputError
@@ -51,8 +51,8 @@ def simulate_rounds(program: CollectiveProgram, hardware: Hardware, size_bytes: 
         )
     ranks = rounds_of(program, inplace=not program.outofplace)
     pairs = sorted({(rank, peer) for rank, own in enumerate(ranks) for each in own.rounds for peer, _ in each.sends})
-    ways = ways_of(pairs, expand(hardware), transport.link_efficiency)
-    streams = _Streams(transport, ways, size_bytes / program.chunks_per_loop).made(ranks)
+    paths = paths_of(pairs, expand(hardware), transport.link_efficiency)
+    streams = _Streams(transport, paths, size_bytes / program.chunks_per_loop).made(ranks)
     times = run_streams(streams)
     return GroupedTime(
         times.makespan_us,
@@ -76,7 +76,7 @@ class _Node:
 @dataclass(slots=True)
 class _Streams:
     transport: GroupedTransport
-    ways: dict[Pair, Way]
+    paths: dict[Pair, LinkPath]
     chunk: float
     """Bytes of a chunk."""
     nodes: list[_Node] = field(default_factory=list)
@@ -122,10 +122,10 @@ class _Streams:
         return last
 
     def _message(self, src: int, dst: int, size: float, after: list[int]) -> int:
-        way = self.ways[src, dst]
-        slowest = max(per_byte for _, per_byte in way.passes)
-        uses = tuple((name, per_byte / slowest) for name, per_byte in way.passes)
-        self.nodes.append(_Node(f"latency {src} to {dst}", way.alpha_us, (), after))
+        path = self.paths[src, dst]
+        slowest = max(per_byte for _, per_byte in path.passes)
+        uses = tuple((name, per_byte / slowest) for name, per_byte in path.passes)
+        self.nodes.append(_Node(f"latency {src} to {dst}", path.alpha_us, (), after))
         return self._add(f"{size:.0f} B {src} to {dst}", size * slowest, uses, len(self.nodes) - 1)
 
     def _add(

@@ -23,9 +23,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from treadle.codegen.collective import order
+from treadle.codegen.collective.link_paths import LinkPath, paths_of
 from treadle.codegen.collective.program import BlockStep, CollectiveProgram, Connection, Place
 from treadle.codegen.collective.protocols import PROTOCOLS, piece_chunks
-from treadle.codegen.collective.ways import Way, ways_of
 from treadle.codegen.interface import Timeline
 from treadle.planner.documents.hardware import TEARING, Hardware, ProtocolCost, Transport
 from treadle.planner.errors import CheckFailed, InputError
@@ -98,13 +98,13 @@ def simulate_xml(
     chunk = size_bytes / program.chunks_per_loop
     slices = max(1, -int(-chunk // slot))
     pairs = sorted({(c.src, c.dst) for c in order.connections(program)})
-    ways = ways_of(pairs, topology, transport.link_efficiency, transport.device_gbps)
-    if program.protocol == "LL128" and (torn := next((p for p, way in ways.items() if way.kind in TEARING), None)):
+    paths = paths_of(pairs, topology, transport.link_efficiency, transport.device_gbps)
+    if program.protocol == "LL128" and (torn := next((p for p, path in paths.items() if path.kind in TEARING), None)):
         raise InputError(
-            f"found LL128, expected Simple or LL: gpu {torn[0]} sends to gpu {torn[1]} over {ways[torn].kind}, where "
+            f"found LL128, expected Simple or LL: gpu {torn[0]} sends to gpu {torn[1]} over {paths[torn].kind}, where "
             "128-byte stores may arrive in parts"
         )
-    run = _Run(program, transport, cost, ways, chunk / slices, piece_chunks(round(chunk), slot))
+    run = _Run(program, transport, cost, paths, chunk / slices, piece_chunks(round(chunk), slot))
     run.go(min(slices, MAX_SLICES, max(4, (max_messages or MAX_MESSAGES) // max(1, run.messages))))
     time = transport.launch_us + run.extrapolated(slices)
     spent = run.ends[-1] or 1.0
@@ -151,11 +151,11 @@ class _Run:
         program: CollectiveProgram,
         transport: Transport,
         cost: ProtocolCost,
-        ways: dict[tuple[int, int], Way],
+        paths: dict[tuple[int, int], LinkPath],
         slice_bytes: float,
         piece: int,
     ) -> None:
-        self.transport, self.cost, self.ways = transport, cost, ways
+        self.transport, self.cost, self.paths = transport, cost, paths
         self.wire = PROTOCOLS[program.protocol].wire
         self.slots = PROTOCOLS[program.protocol].slots
         self.blocks: dict[tuple[int, int], _Block] = {}
@@ -248,8 +248,8 @@ class _Run:
                 last = arrived[move.received][len(taken[move.received])][1]
                 end = max(end, last + (1 - overlap) * move.busy_us)
             if move.sent is not None:
-                way = self.ways[move.sent.src, move.sent.dst]
-                for name, per_byte in way.passes:
+                path = self.paths[move.sent.src, move.sent.dst]
+                for name, per_byte in path.passes:
                     spent = move.bytes * self.wire * per_byte
                     free[name] = max(free[name], time) + spent
                     self.worked[name] += spent
@@ -264,7 +264,7 @@ class _Run:
                 events += waiting.pop(("room", move.received), ())
             if move.sent is not None:
                 sent[move.sent] += 1
-                alpha = way.alpha_us + self.cost.alpha_us
+                alpha = path.alpha_us + self.cost.alpha_us
                 arrived[move.sent].append((end - overlap * move.busy_us + alpha, end + alpha))
                 events += waiting.pop(("arrival", move.sent), ())
             if move.ends:

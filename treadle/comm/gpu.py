@@ -1,7 +1,8 @@
-"""Planned collectives on GPUs: one process per GPU, through the compiled kernels of treadle.runtime.collective.native.
+"""Planned collectives on GPUs, one process per GPU: on one host through compiled kernels
+(treadle.runtime.collective.native), on several as rounds of grouped messages (treadle.runtime.collective.grouped).
 
-No GPU is used before the first call with a CUDA tensor. At the first call of each program all ranks agree whether it
-runs as kernels: if a single rank fell back to the framework, the others would block forever.
+No GPU is used before the first call with a CUDA tensor. At the first call of each program all ranks agree whether and
+how it runs: if a single rank fell back to the framework, the others would block forever.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from treadle.comm.library import LoadedAlgorithm
+from treadle.comm.library import LoadedAlgorithm, with_one_instance
 from treadle.planner.errors import InputError, MissingBackendError
 from treadle.runtime.collective import native
+from treadle.runtime.collective.grouped import grouped_executor
+from treadle.runtime.collective.messages import Executor, cut_of
+from treadle.runtime.collective.wire.groups import stands
 from treadle.runtime.native_build import compiler
 
 REDUCING = frozenset({"allreduce", "reducescatter", "reduce"})
@@ -28,8 +32,18 @@ NO_LIMIT = native.LaunchSettings(timeout=0)
 """A rank may be late for as long as it likes: a kernel that gave up would leave wrong numbers behind."""
 
 
+MESSAGES = "nccl"
+"""The backend of torch.distributed that carries messages between hosts."""
+Member = native.CompiledRank | Executor
+
+
 def on_gpu(tensor: Tensor) -> bool:
     return tensor.device.type == "cuda"
+
+
+def device_type() -> str:
+    """What a tensor on a GPU calls the type of its device."""
+    return "cuda"
 
 
 def device_of(tensor: Tensor) -> torch.device:
@@ -94,13 +108,18 @@ class GpuExecutor:
     general: str | None = None
     """Why no program at all runs on these GPUs."""
     lane: SerialStream | None = None
-    members: dict[str, native.CompiledRank | str] = field(default_factory=dict)
+    members: dict[str, Member | str] = field(default_factory=dict)
+    messages: Any = None
+    """A process group of the library that carries messages, where the ranks are on several hosts."""
+    several: bool = False
 
     def known(self, name: str) -> tuple[str | None, str]:
         """Why the program does not run as kernels, as far as earlier calls have shown; else how it runs."""
         member = self.members.get(name)
         if self.general is not None or isinstance(member, str):
             return self.general or str(member), ""
+        if self.messages is not None:
+            return None, "by grouped messages between the hosts"
         return None, "by kernels" if member else "by kernels if its first call finds all that they need"
 
     def prepare(self, algorithm: LoadedAlgorithm, tensor: Tensor) -> str | None:
@@ -109,6 +128,11 @@ class GpuExecutor:
         if self.device is None:
             self.device = device
             self.general = self._obstacle(device)
+            if self.general is None and self.several:
+                ranks = distributed.get_process_group_ranks(self.group)
+                self.messages = distributed.new_group(
+                    ranks, backend=MESSAGES, use_local_synchronization=True, sort_ranks=False
+                )
         if device != self.device:
             raise InputError(f"found a tensor on {device}, expected one on {self.device} like those of earlier calls: "
                              "treadle.comm uses one GPU per process")  # fmt: skip
@@ -122,7 +146,7 @@ class GpuExecutor:
     def run(self, algorithm: LoadedAlgorithm, tensor: Tensor, op: str = "sum") -> Tensor:
         """The result of a program whose member stands, ready for the caller's current stream."""
         member, lane = self._standing(algorithm)
-        return lane.run(lambda: member(tensor, op), tensor)
+        return lane.run(lambda: member(tensor, op=op), tensor)
 
     def queued_sum(self, algorithm: LoadedAlgorithm, tensor: Tensor) -> torch.futures.Future[Tensor]:
         """Sum `tensor` in place; only a wait for the future waits for the GPU."""
@@ -138,9 +162,9 @@ class GpuExecutor:
         lane.start(work)
         return future
 
-    def _standing(self, algorithm: LoadedAlgorithm) -> tuple[native.CompiledRank, SerialStream]:
+    def _standing(self, algorithm: LoadedAlgorithm) -> tuple[Callable[..., Tensor], SerialStream]:
         member, lane = self.members[algorithm.name], self.lane
-        assert isinstance(member, native.CompiledRank)
+        assert not isinstance(member, str)
         assert lane is not None
         return member, lane
 
@@ -150,8 +174,19 @@ class GpuExecutor:
             if isinstance(member, native.CompiledRank):
                 member.close()
         self.members.clear()
+        if self.messages is not None and stands(self.messages):
+            distributed.destroy_process_group(self.messages)
+        self.messages = None
 
-    def _made(self, algorithm: LoadedAlgorithm, device: torch.device) -> native.CompiledRank:
+    def _made(self, algorithm: LoadedAlgorithm, device: torch.device) -> Member:
+        if self.messages is not None:
+            alone, kind = with_one_instance(algorithm), device_type()
+            made = native.agreed(
+                lambda: grouped_executor(alone.program, self.rank, self.messages, kind, cut=cut_of(alone.decisions)),
+                self.group,
+            )
+            self.lane = self.lane or SerialStream(device)
+            return made
         first = self.rank == 0  # the others find in the cache what rank 0 compiled
         native.agreed(lambda: compiled(algorithm, device) if first else None, self.group)
         library = native.agreed(lambda: compiled(algorithm, device), self.group)
@@ -160,23 +195,25 @@ class GpuExecutor:
         return member
 
     def _obstacle(self, device: torch.device) -> str | None:
-        """Why no program runs on the GPUs of these ranks, the same words on every rank."""
+        """Why no program runs on the GPUs of these ranks, the same words on every rank; finds out whether they are on
+        `several` hosts."""
         try:
             compiler("cuda")
             problem = None
         except MissingBackendError as error:
             problem = str(error)
+        library = distributed.is_backend_available(MESSAGES)
         facts: list[Any] = [None] * distributed.get_world_size(self.group)
-        distributed.all_gather_object(facts, (problem, host(), identity(device)), group=self.group)
-        for rank, (each, _, _) in enumerate(facts):
-            if each is not None:
-                return f"rank {rank}: {each}"
-        hosts = len({each for _, each, _ in facts})
-        if hosts > 1:
-            return f"the ranks are on {hosts} hosts, and CUDA IPC does not leave a host"
-        most, count = Counter(each for _, _, each in facts).most_common(1)[0]
+        distributed.all_gather_object(facts, (problem, library, host(), identity(device)), group=self.group)
+        self.several = len({each for _, _, each, _ in facts}) > 1
+        for rank, (without, known, _, _) in enumerate(facts):
+            if self.several and not known:
+                return f"rank {rank}: PyTorch has no {MESSAGES}, which carries messages between hosts"
+            if not self.several and without is not None:
+                return f"rank {rank}: {without}"
+        most, count = Counter(each for *_, each in facts).most_common(1)[0]
         if count > 1:
-            sharing = ", ".join(str(rank) for rank, (_, _, each) in enumerate(facts) if each == most)
+            sharing = ", ".join(str(rank) for rank, (*_, each) in enumerate(facts) if each == most)
             return f"ranks {sharing} share one GPU, and each needs one of its own"
         return None
 

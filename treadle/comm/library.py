@@ -80,7 +80,7 @@ class Library:
 
     def alone(self) -> Library:
         """Every program with one instance: more give a GPU threadblocks, on a CPU they would only cut messages."""
-        return Library(self.ranks, tuple(_alone(one) for one in self.algorithms))
+        return Library(self.ranks, tuple(with_one_instance(one) for one in self.algorithms))
 
     def of(self, collective: str) -> list[LoadedAlgorithm]:
         return [one for one in self.algorithms if named(one) == collective]
@@ -186,7 +186,8 @@ def _of_selection(path: Path, prefix: str, programs: dict[str, CollectiveProgram
     return found
 
 
-def _alone(algorithm: LoadedAlgorithm) -> LoadedAlgorithm:
+def with_one_instance(algorithm: LoadedAlgorithm) -> LoadedAlgorithm:
+    """The same plan lowered with one instance."""
     program, decisions = algorithm.program, algorithm.decisions
     if decisions is None or decisions.instances == 1:
         return algorithm

@@ -124,6 +124,15 @@ def ranks(rank: int, world: int, folder: str, library: str) -> dict[str, Any]:
             comm.reduce(tensor, 1)
             seen["reduced in place"].append(tensor.tolist())
             comm.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        names = pretend(patch, rank, library)
+        two_hosts(patch, rank)
+        no_compiler(patch, 1)  # nothing is compiled for messages
+        patch.setattr(gpu, "MESSAGES", "gloo")
+        patch.setattr(gpu, "device_type", lambda: "cpu")
+        comm.init(folder)
+        seen["between hosts"] = differences(rank, world), str(comm.explain(ones)), list(names), trained(rank)
+        comm.shutdown()
     seen["obstacles"] = {}
     for name, place in OBSTACLES.items():
         with pytest.MonkeyPatch.context() as patch:
@@ -240,7 +249,7 @@ def no_peer_access(patch: pytest.MonkeyPatch, rank: int) -> None:
 
 OBSTACLES: dict[str, Callable[[pytest.MonkeyPatch, int], None]] = {
     "rank 1: found no nvcc": no_compiler,
-    "the ranks are on 2 hosts, and CUDA IPC does not leave a host": two_hosts,
+    "rank 0: PyTorch has no nccl, which carries messages between hosts": two_hosts,
     "ranks 0, 1 share one GPU, and each needs one of its own": one_gpu,
     "rank 0: nvcc refused treadle_interpreter.cu": refusing_compiler,
     "rank 1: no driver": broken_driver,
@@ -307,6 +316,15 @@ def test_an_obstacle_on_one_rank_makes_all_fall_back(seen: list[dict[str, Any]])
     for each in seen:
         for reason, lines in each["obstacles"].items():
             assert lines == [f"all_reduce: {OWN}, {reason}", f"allreduce of 20 B: torch.distributed, {reason}"]
+
+
+def test_ranks_on_several_hosts_exchange_grouped_messages(seen: list[dict[str, Any]]) -> None:
+    for each in seen:
+        wrong, explained, compiled, (plain, hooked) = each["between hosts"]
+        assert wrong == []
+        assert "by grouped messages between the hosts, predicted" in explained
+        assert compiled == []
+        assert hooked == pytest.approx(plain, rel=1e-6)
 
 
 def test_gradients_with_the_hook_are_those_of_plain_ddp(seen: list[dict[str, Any]]) -> None:

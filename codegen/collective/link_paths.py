@@ -1,4 +1,4 @@
-"""What a message passes on its way from one rank to another: links, ports of switches, NICs and uplinks."""
+"""What a message passes from one rank to another: links, ports of switches, NICs and uplinks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from treadle.planner.machine.nodes import Topology
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class LinkPath:
     """(name, us per byte) of each link or port, the latency of the link, and its kind."""
 
     passes: tuple[tuple[str, float], ...]
@@ -19,10 +19,10 @@ class Way:
     kind: str
 
 
-def ways_of(
+def paths_of(
     pairs: Iterable[tuple[int, int]], topology: Topology, efficiency: float, device_gbps: float | None = None
-) -> dict[tuple[int, int], Way]:
-    """The cheapest way of each (sender, receiver), at `efficiency` of the rates of `topology`. `device_gbps` is what a
+) -> dict[tuple[int, int], LinkPath]:
+    """The cheapest path of each (sender, receiver), at `efficiency` of the rates of `topology`. `device_gbps` is what a
     device carries in all, out and in each, where that is less than its links.
 
     Raises InputError for a pair without a link.
@@ -34,7 +34,7 @@ def ways_of(
         found = (link.beta_us_per_MB, link.alpha_us, link.kind)
         best[link.src, link.dst] = min(found, best.get((link.src, link.dst), found))
     nic = {rank: f"nic {number}" for number, members in enumerate(topology.nics) for rank in members}
-    ways = {}
+    paths = {}
     for src, dst in pairs:
         if (src, dst) not in best:
             raise InputError(f"gpu {src} sends to gpu {dst}, between which the machine has no link")
@@ -61,5 +61,5 @@ def ways_of(
             if device_gbps is not None:
                 each = 1e-3 / device_gbps
                 passes = (*passes, (f"gpu {src} out", each), (f"gpu {dst} in", each))
-        ways[src, dst] = Way(passes, alpha, kind)
-    return ways
+        paths[src, dst] = LinkPath(passes, alpha, kind)
+    return paths

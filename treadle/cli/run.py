@@ -16,7 +16,8 @@ def command(
     *,
     folder: Annotated[str, typer.Argument(metavar="DIR", help="A folder of artefacts, or one MSCCL XML file.")],
     backend: Annotated[
-        Literal["cpu", "fibers", "cuda"], typer.Option(help="Processes, fibers of one process, or GPUs.")
+        Literal["cpu", "fibers", "cuda", "gloo", "nccl"],
+        typer.Option(help="Processes, fibers of one process, or GPUs; collective: grouped messages of gloo or NCCL."),
     ] = "cpu",
     world: Annotated[int | None, whole("Processes; a collective needs its number of ranks.", least=1)] = None,
     sizes: Annotated[
@@ -47,7 +48,8 @@ def command(
     (docs/security.md).
 
     A collective runs with one process per rank (cpu), as compiled kernels whose threads are fibers of one process
-    (fibers, needs g++), or on GPUs (cuda, needs nvcc; ranks share a GPU where there are too few). Size N means N
+    (fibers, needs g++), or on GPUs (cuda, needs nvcc; ranks share a GPU where there are too few). Across hosts GPUs
+    exchange grouped messages (nccl, one GPU a process); gloo runs the same on CPUs. Size N means N
     elements as the collective counts them: what a rank contributes (allgather, gather), receives (reducescatter,
     scatter), exchanges with each peer (alltoall), one part of a pattern, else the whole buffer.
 

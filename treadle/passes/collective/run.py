@@ -1,4 +1,4 @@
-"""`treadle run` for collective programs: on processes, fibers or GPUs."""
+"""`treadle run` for collective programs: on processes, fibers or GPUs, and by grouped messages between hosts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NATIVE_DTYPES = ("float32", "float16", "bfloat16", "int32")
 def run(folder: Path, options: RunOptions) -> None:
     """Execute the programs in `folder`, or of one file, on the back-end that the options name."""
     backend = options.backend
-    if backend != "cpu":
+    if backend in ("fibers", "cuda"):
         from treadle.passes.collective.run_native import FIBER_SIZES, run_native
 
         options.require_world((None,), "all ranks run in one process")
@@ -38,7 +38,7 @@ def run(folder: Path, options: RunOptions) -> None:
     if not set(reductions) <= set(OPS):
         raise InputError(f"found {options.ops!r}, expected some of {','.join(OPS)}", where="--ops")
     dtypes = _names(options.dtypes, CPU_DTYPES)
-    _run(folder, options.world, counts, dtypes, reductions, options.repeats, options.timeout, options.as_json)
+    _run(folder, options, counts, dtypes, reductions)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -53,16 +53,7 @@ def _names(text: str | None, defaults: tuple[str, ...]) -> list[str]:
     return words
 
 
-def _run(
-    folder: Path,
-    world: int | None,
-    sizes: tuple[int, ...],
-    dtypes: list[str],
-    ops: list[str],
-    repeats: int,
-    timeout: float | None,
-    as_json: bool,
-) -> None:
+def _run(folder: Path, options: RunOptions, sizes: tuple[int, ...], dtypes: list[str], ops: list[str]) -> None:
     from treadle.codegen.collective import check as check_program
     from treadle.codegen.collective.expected import expected_outputs
     from treadle.codegen.targets import PLAN_NAME
@@ -77,21 +68,29 @@ def _run(
         if findings:
             raise CheckFailed(f"{name}: not run, its check failed", tuple(f"{name}: {text}" for text in findings))
     ranks = len(next(iter(programs.values())).ranks)
-    if world not in (None, ranks):
-        raise InputError(f"found {world}, expected {ranks}: the collective has that many ranks", where="--world")
+    options.require_world((None, ranks), "the collective has that many ranks")
     plan = store.load(folder / PLAN_NAME, Plan) if (folder / PLAN_NAME).is_file() else None
     machine = None if plan is None else _hardware_of(plan, folder / PLAN_NAME)
     rows = compare(
-        programs, decisions, sizes=sizes, dtypes=dtypes, ops=ops, repeats=repeats, timeout=timeout, hardware=machine
+        programs,
+        decisions,
+        sizes=sizes,
+        dtypes=dtypes,
+        ops=ops,
+        repeats=options.repeats,
+        timeout=options.timeout,
+        hardware=machine,
+        backend=options.backend,  # type: ignore[arg-type]  # fibers and cuda are gone
     )
     joined = joined_rank()
     if joined is None or joined[0] == 0:
-        if as_json:
+        if options.as_json:
             print_json("run-collective", {"results": [{**asdict(row), "good": row.good} for row in rows]})
         else:
-            reference = plan.inputs.get("hardware") if plan is not None else None
+            priced = plan is not None and options.backend != "gloo"
+            reference = plan.inputs.get("hardware") if plan is not None and priced else None
             profile = reference.file if reference is not None else None
-            hosts = _hosts_of(machine, ranks) if machine is not None and joined is None else 1
+            hosts = _hosts_of(machine, ranks) if machine is not None and priced and joined is None else 1
             _print(rows, ranks, profile, hosts, joined is not None)
     require_good(rows, "differ from PyTorch's")
 

@@ -16,10 +16,12 @@ from treadle.planner.documents.scalars import many
 
 def run_fusion(folder: Path, backend: Any, repeats: int, timeout: float | None, as_json: bool) -> None:
     """Compare the kernels in `folder` with the interpreter and print a row for each kind of data."""
-    from treadle.planner.errors import CheckFailed
+    from treadle.planner.errors import CheckFailed, InputError
     from treadle.runtime.fusion.folder import run_folder
     from treadle.runtime.joined import joined_rank, started_rank
 
+    if backend not in ("cpu", "fibers", "cuda"):
+        raise InputError(f"found {backend!r}, expected cpu, fibers or cuda", where="--backend")
     across = backend == "cpu" and joined_rank() is not None
     with started_rank() if across else nullcontext() as started:
         rows = run_folder(folder, backend, repeats=repeats, timeout=timeout, started=started)

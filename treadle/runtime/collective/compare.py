@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from msgspec.structs import replace
@@ -19,15 +19,18 @@ from treadle.codegen.collective.msccl import xml
 from treadle.codegen.collective.program import CollectiveProgram
 from treadle.codegen.collective.simulate_cpu import simulate_cpu, terms_us
 from treadle.codegen.collective.simulate_program import simulate_program
+from treadle.codegen.collective.simulate_rounds import simulate_rounds
 from treadle.codegen.collective.symbolic import UNSPECIFIED
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.collectives import form_of
+from treadle.runtime.collective.grouped import grouped_executor, nccl_group
 from treadle.runtime.collective.messages import REDUCING, Executor, cut_of, executor
 from treadle.runtime.comparison import DTYPES, Row, difference, random, rounding_of_sums
 from treadle.runtime.joined import run_ranks
 
+Backend = Literal["cpu", "gloo", "nccl"]
 SAMPLE_SECONDS, MOST_CALLS, WARM_CALLS = 0.01, 50, 2
 OPS = {"sum": ReduceOp.SUM, "avg": ReduceOp.SUM, "min": ReduceOp.MIN, "max": ReduceOp.MAX}
 """Gloo has no average: the reference divides the sum, too."""
@@ -57,24 +60,27 @@ def compare(
     repeats: int = 5,
     timeout: float | None = None,
     hardware: Hardware | None = None,
+    backend: Backend = "cpu",
 ) -> list[Measured]:
     """Run all `programs` (of one number of ranks) with real processes on every size, dtype and op.
 
     `decisions` predicts times, on the hardware it was planned for, and says what an irregular collective must do;
-    where that `hardware` is given and has costs of the CPU runtime, they make the prediction.
-    Raises InputError for an irregular collective without them, and what `launch` raises.
+    where that `hardware` is given and has costs of the runtime, they make the prediction. `backend` is the CPU runtime,
+    or grouped messages of gloo or of NCCL, for which each process has a GPU. Messages of gloo have no prediction.
+    Raises InputError for an irregular collective without decisions, MissingBackendError without NCCL or a GPU for each
+    process, and what `launch` raises.
     """
     for name, program in programs.items():
         if program.collective in UNSPECIFIED and decisions is None:
             raise InputError(f"found collective {program.collective}, expected one that can be compared", where=name)
     world = len(next(iter(programs.values())).ranks)
     texts = {name: xml.emit(program) for name, program in programs.items()}
-    jobs = _Jobs(texts, decisions, tuple(sizes), tuple(dtypes), tuple(ops), repeats)
+    jobs = _Jobs(texts, decisions, tuple(sizes), tuple(dtypes), tuple(ops), repeats, backend)
     by_rank = run_ranks(world, _worker, (jobs,), timeout)
     names = ("bytes", "max_error", "tolerance", "seconds", "reference_seconds")
     worst = ({name: max(getattr(row, name) for row in each) for name in names} for each in zip(*by_rank, strict=True))
     rows = [changed(row, **most) for row, most in zip(by_rank[0], worst, strict=True)]
-    return [_predicted(row, programs[row.program], decisions, hardware) for row in rows]
+    return [_predicted(row, programs[row.program], decisions, hardware, backend) for row in rows]
 
 
 class _Jobs(NamedTuple):
@@ -84,17 +90,25 @@ class _Jobs(NamedTuple):
     dtypes: Sequence[str]
     ops: Sequence[str]
     repeats: int
+    backend: Backend
 
 
 def _predicted(
-    row: Measured, program: CollectiveProgram, decisions: CollectiveDecisions | None, hardware: Hardware | None
+    row: Measured,
+    program: CollectiveProgram,
+    decisions: CollectiveDecisions | None,
+    hardware: Hardware | None,
+    backend: Backend,
 ) -> Measured:
-    if not row.bytes:  # no step has anything to do
+    if not row.bytes or backend == "gloo":  # no step has anything to do, or none has a price
         return row
-    if hardware is None or hardware.transports.cpu is None or hardware.ranks < len(program.ranks):
-        return changed(row, predicted_seconds=predict(program, decisions, row.bytes))
     parts = cut_of(decisions) if program.collective in UNSPECIFIED else program.part_chunks
     size = row.elements * DTYPES[row.dtype].itemsize / parts * program.chunks_per_loop
+    known = None if hardware is None or hardware.ranks < len(program.ranks) else hardware.transports
+    if hardware is not None and known is not None and known.nccl is not None and backend == "nccl":
+        return changed(row, predicted_seconds=simulate_rounds(program, hardware, size).time_us / 1e6)
+    if hardware is None or known is None or known.cpu is None or backend == "nccl":
+        return changed(row, predicted_seconds=predict(program, decisions, row.bytes))
     seconds = simulate_cpu(program, hardware, size).time_us / 1e6
     off = None
     if seconds and abs(row.seconds / seconds - 1) > 1 / 3:
@@ -113,10 +127,17 @@ def predict(program: CollectiveProgram, decisions: CollectiveDecisions | None, s
 
 def _worker(rank: int, world: int, jobs: _Jobs) -> list[Measured]:
     rows = []
+    group, device = distributed.group.WORLD, torch.device("cpu")
+    if jobs.backend == "nccl":
+        group, device = nccl_group()
     for name, text in jobs.texts.items():
         program = xml.parse(text, name)
-        run = executor(program, rank, cut=cut_of(jobs.decisions))
-        task = _Task(name, program, jobs.decisions, run, rank)
+        cut = cut_of(jobs.decisions)
+        if jobs.backend == "cpu":
+            run = executor(program, rank, cut=cut)
+        else:
+            run = grouped_executor(program, rank, group, device.type, cut=cut)
+        task = _Task(name, program, jobs.decisions, run, rank, group, device)
         for dtype in jobs.dtypes:
             for op in jobs.ops if program.collective in REDUCING else ("",):
                 rows += [_measure(task, dtype, op, count, jobs.repeats) for count in jobs.sizes]
@@ -129,6 +150,9 @@ class _Task(NamedTuple):
     decisions: CollectiveDecisions | None
     run: Executor
     rank: int
+    group: Any
+    """What the framework's collectives run on."""
+    device: torch.device
 
 
 def _measure(task: _Task, dtype: str, op: str, count: int, repeats: int) -> Measured:
@@ -143,10 +167,10 @@ def _measure(task: _Task, dtype: str, op: str, count: int, repeats: int) -> Meas
     expected, found = theirs(), ours()
     times: tuple[list[float], list[float]] = ([], [])
     works = _timed_works(task, data, op or "sum", count, expected, found)
-    counts = [_calls(work) for work in works]
+    counts = [_calls(work, task.device) for work in works]
     for _ in range(repeats):
         for work, calls, taken in zip(works, counts, times, strict=True):
-            taken.append(_timed(work, calls))
+            taken.append(_timed(work, calls, task.device))
     return Measured(
         program=task.name,
         dtype=dtype,
@@ -154,7 +178,7 @@ def _measure(task: _Task, dtype: str, op: str, count: int, repeats: int) -> Meas
         elements=count,
         bytes=data.numel() * data.element_size(),
         max_error=0.0 if expected is None else difference(found, expected),
-        tolerance=_tolerance(task.program, data, op),
+        tolerance=_tolerance(task.program, data, op, task.group),
         seconds=statistics.median(times[1]),
         reference_seconds=statistics.median(times[0]),
     )
@@ -172,20 +196,22 @@ def _timed_works(
     return partial(_reference, task, data, op, count, kept), partial(task.run, mine, op=op, out=out, part=part)
 
 
-def _calls(work: Callable[[], Any]) -> int:
+def _calls(work: Callable[[], Any], device: torch.device) -> int:
     """How many calls one sample has, the same on all ranks: short ones would mostly show who left the barrier last."""
-    _timed(work, WARM_CALLS)
-    slowest = torch.tensor([_timed(work, WARM_CALLS)])
+    _timed(work, WARM_CALLS, device)
+    slowest = torch.tensor([_timed(work, WARM_CALLS, device)])
     distributed.all_reduce(slowest, op=ReduceOp.MAX)
     return max(1, min(MOST_CALLS, int(SAMPLE_SECONDS / float(slowest))))
 
 
-def _timed(work: Callable[[], Any], calls: int) -> float:
+def _timed(work: Callable[[], Any], calls: int, device: torch.device) -> float:
     """Seconds of one of `calls` calls, one after the other."""
     distributed.barrier()
     start = time.perf_counter()
     for _ in range(calls):
         work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
     return (time.perf_counter() - start) / calls
 
 
@@ -194,8 +220,8 @@ def _input(task: _Task, dtype: str, count: int) -> Tensor:
     world = len(task.program.ranks)
     if task.run.irregular:
         parts = [_random(count, dtype, seed) for seed, src in enumerate(_before(task)) if task.rank in src]
-        return torch.cat(parts) if parts else _random(0, dtype, 0)
-    return _random(count * task.run.shape.inputs, dtype, seed=count * world + task.rank)
+        return (torch.cat(parts) if parts else _random(0, dtype, 0)).to(task.device)
+    return _random(count * task.run.shape.inputs, dtype, seed=count * world + task.rank).to(task.device)
 
 
 def _random(count: int, dtype: str, seed: int) -> Tensor:
@@ -208,49 +234,50 @@ def _before(task: _Task) -> list[frozenset[int]]:
     return list(form_of(replace(task.decisions, chunkup=1)).before)
 
 
-def _tolerance(program: CollectiveProgram, data: Tensor, op: str) -> float:
+def _tolerance(program: CollectiveProgram, data: Tensor, op: str, group: Any) -> float:
     if op not in ("sum", "avg") or not data.numel():
         return 0.0
     total = data.abs().double()
-    distributed.all_reduce(total)
+    distributed.all_reduce(total, group=group)
     return rounding_of_sums(len(program.ranks), data.dtype, float(total.max()))
 
 
 def _reference(task: _Task, data: Tensor, op: str, count: int, kept: Tensor | None = None) -> Tensor | None:
     """What torch.distributed returns, None on ranks to which a collective promises nothing. `kept` takes the result;
     where the call works in place it has the input."""
-    program, rank = task.program, task.rank
+    program, rank, group = task.program, task.rank, task.group
     world, root = len(program.ranks), program.root or 0
     reduction = OPS[op]
     match program.collective:
         case "allgather":
             result = data.new_empty(data.numel() * world) if kept is None else kept
-            distributed.all_gather_single(result, data)
+            distributed.all_gather_single(result, data, group=group)
         case "reducescatter":
             result = data.new_empty(data.numel() // world) if kept is None else kept
-            distributed.reduce_scatter_single(result, data, op=reduction)
+            distributed.reduce_scatter_single(result, data, op=reduction, group=group)
         case "alltoall":
             result = torch.empty_like(data) if kept is None else kept
-            distributed.all_to_all_single(result, data)
+            distributed.all_to_all_single(result, data, group=group)
         case "gather":
             rows = [torch.empty_like(data) for _ in range(world)] if rank == root else None
-            distributed.gather(data, rows, dst=root)
+            distributed.gather(data, rows, group=group, group_dst=root)
             return None if rows is None else torch.cat(rows)
         case "scatter":
             result = data.new_empty(count)
             if count:
-                distributed.scatter(result, list(data.chunk(world)) if rank == root else None, src=root)
+                parts = list(data.chunk(world)) if rank == root else None
+                distributed.scatter(result, parts, group=group, group_src=root)
         case "broadcast":
             result = data.clone() if kept is None else kept
-            distributed.broadcast(result, src=root)
+            distributed.broadcast(result, group=group, group_src=root)
         case "reduce":
             result = data.clone() if kept is None else kept
-            distributed.reduce(result, dst=root, op=reduction)
+            distributed.reduce(result, op=reduction, group=group, group_dst=root)
             if rank != root:
                 return None
         case "allreduce":
             result = data.clone() if kept is None else kept
-            distributed.all_reduce(result, op=reduction)
+            distributed.all_reduce(result, op=reduction, group=group)
         case _:
             return _sent_one_by_one(task, data, count)
     if op == "avg" and program.collective in REDUCING:
@@ -271,7 +298,7 @@ def _sent_one_by_one(task: _Task, data: Tensor, count: int) -> Tensor:
             sizes[0][dst] += count * (src == rank)
             sizes[1][src] += count * (dst == rank)
         result = data.new_empty(sum(sizes[1]))
-        distributed.all_to_all_single(result, data, sizes[1], sizes[0])
+        distributed.all_to_all_single(result, data, sizes[1], sizes[0], group=task.group)
         return result
     given = dict(
         zip((c for c, (src, _) in enumerate(pairs) if rank in src), data.split(count) if count else (), strict=False)
@@ -286,9 +313,9 @@ def _sent_one_by_one(task: _Task, data: Tensor, count: int) -> Tensor:
             made[chunk].copy_(given[chunk])
         for target in sorted(targets - sources):
             if rank == target:
-                works.append(distributed.irecv(made[chunk], src=min(sources), tag=chunk))
+                works.append(distributed.irecv(made[chunk], group=task.group, group_src=min(sources), tag=chunk))
             elif rank == min(sources):
-                works.append(distributed.isend(given[chunk], dst=target, tag=chunk))
+                works.append(distributed.isend(given[chunk], group=task.group, group_dst=target, tag=chunk))
     for work in works:
         if work is not None:
             work.wait()

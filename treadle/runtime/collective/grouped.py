@@ -7,6 +7,7 @@ graph once it has run: the first call connects.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from itertools import groupby
 from typing import Any
@@ -17,8 +18,10 @@ from torch import Tensor, distributed
 from treadle.codegen.collective.check_rounds import check_rounds
 from treadle.codegen.collective.program import CollectiveProgram
 from treadle.codegen.collective.rounds import LocalWork, RankRounds, Round, StagedRange, Transmission, rounds_of
-from treadle.planner.errors import CheckFailed
+from treadle.planner.documents.scalars import many
+from treadle.planner.errors import CheckFailed, MissingBackendError
 from treadle.runtime.collective.messages import Executor, require_runnable
+from treadle.runtime.collective.native import agreed
 
 Buffers = dict[str, Tensor]
 
@@ -47,6 +50,28 @@ def grouped_executor(
     return Executor(program, rank, InRounds(program.name, ranks[rank], group, device), inplace=here, cut=cut)
 
 
+def nccl_group() -> tuple[Any, torch.device]:
+    """A group of all processes whose messages NCCL carries, and the GPU of this one, by its number on its host.
+
+    A call of all processes. Raises MissingBackendError on all of them where one has no NCCL or no GPU of its own.
+    """
+    rank, local = distributed.get_rank(), os.environ.get("LOCAL_RANK")
+    number = int(local) if local is not None and local.isdecimal() else rank
+
+    def card() -> torch.device:
+        if not distributed.is_nccl_available() or number >= torch.cuda.device_count():
+            found = many(torch.cuda.device_count(), "GPU")
+            found += " and NCCL" if distributed.is_nccl_available() else " and no NCCL"
+            raise MissingBackendError(
+                f"found {found}, expected both for each process of a host; backend gloo runs on CPUs"
+            )
+        torch.cuda.set_device(number)
+        return torch.device("cuda", number)
+
+    device = agreed(card)
+    return distributed.new_group(backend="nccl"), device
+
+
 class InRounds:
     """One rank's rounds on a group. The staging buffer is kept for the next call of the same size."""
 
@@ -62,7 +87,7 @@ class InRounds:
             try:
                 self._exchange(each, buffers, width)
             except RuntimeError as error:
-                text = str(error).strip().splitlines()[0]
+                text = str(error).strip().splitlines()[0].split(". ")[0]
                 raise CheckFailed(f"{self.name}: {_peers(each)} in round {number}: {text}") from None
 
     def _exchange(self, each: Round, buffers: Buffers, width: int) -> None:

@@ -15,6 +15,7 @@ import pytest
 from treadle.lab.layout import layout
 from treadle.lab.lifecycle import the_lab
 from treadle.lab.run import run
+from treadle.planner.documents.hardware import Hardware
 from treadle.planner.errors import MissingBackendError
 from treadle.probe.resolve import load_hardware
 
@@ -26,15 +27,17 @@ class Printed(NamedTuple):
     errors: list[str]
 
 
-def in_lab(profile: str, worker: str, words: Sequence[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Printed:
+def in_lab(
+    hardware: Hardware, worker: str, words: Sequence[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Printed:
     """What the workers print on all hosts: the JSON of each line, and lines of errors."""
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", None)
     printed: list[str] = []
     errors: list[str] = []
     try:
-        with the_lab(layout(load_hardware(profile), 100)) as lab:
-            command = [sys.executable, "-m", f"tests.treadle.runtime.collective.wire.{worker}", *words]
+        with the_lab(layout(hardware, 100)) as lab:
+            command = [sys.executable, "-m", f"tests.treadle.runtime.collective.{worker}", *words]
             run(lab, command, lambda name, is_error, line: (errors if is_error else printed).append(line.decode()))
     except MissingBackendError as error:
         pytest.skip(f"no lab on this machine: {error}")
@@ -43,7 +46,7 @@ def in_lab(profile: str, worker: str, words: Sequence[str], folder: Path, monkey
 
 @pytest.mark.slow
 def test_a_rank_killed_at_twenty_moments_is_named_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    printed = in_lab("hosts-2x2", "lab_worker", [str(ROUNDS)], tmp_path, monkeypatch)
+    printed = in_lab(load_hardware("hosts-2x2"), "wire.lab_worker", [str(ROUNDS)], tmp_path, monkeypatch)
     said: dict[int, dict[int, tuple[str, float]]] = defaultdict(dict)
     for number, rank, text, when in printed.lines:
         said[number][rank] = text, when
@@ -65,7 +68,9 @@ def test_a_host_that_is_cut_off_is_named_by_all_others(
     victim: int, elements: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A neighbor has sent to it what nobody acknowledges, others only wait; long messages end in the middle."""
-    printed = in_lab("slow-nic", "silent_worker", [str(victim), str(elements)], tmp_path, monkeypatch)
+    printed = in_lab(
+        load_hardware("slow-nic"), "wire.silent_worker", [str(victim), str(elements)], tmp_path, monkeypatch
+    )
     said = {rank: (text, seconds) for rank, text, seconds in printed.lines}
     assert sorted(said) == [0, 1, 2, 3], printed.errors
     for rank in {0, 1, 2, 3} - {victim}:

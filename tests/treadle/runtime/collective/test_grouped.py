@@ -126,3 +126,28 @@ def test_every_collective_and_every_public_file_between_hosts(
     for _, rows in printed.lines:
         assert {name for name, *_ in rows} == {file.name for file in folder.iterdir()}
         assert all(error == 0 for *_, error in rows), [row for row in rows if row[-1]]
+
+
+def test_a_call_reads_nothing_back_from_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors without contents: whatever would wait for a value, and so break a CUDA graph, is an error."""
+    import torch
+    from torch import distributed
+
+    from treadle.codegen.collective.rounds import rounds_of
+    from treadle.runtime.collective.grouped import InRounds
+    from treadle.runtime.collective.messages import Executor
+
+    groups: list[int] = []
+    monkeypatch.setattr(distributed, "P2POp", lambda call, tensor, *, group, group_peer: tensor)
+    monkeypatch.setattr(distributed, "batch_isend_irecv", lambda tensors: groups.append(len(tensors)) or [])
+    for program in (lower(ring_allreduce(4), inplace=True), lower(random_algorithm("allreduce", 4, 2, 1, 0))):
+        inplace = program.inplace
+        own = rounds_of(program, inplace=inplace)[0]
+        run = Executor(program, 0, InRounds(program.name, own, None, "meta"), inplace=inplace)
+        for op in ("sum", "avg", "max"):
+            groups.clear()
+            result = run(torch.empty(1001, dtype=torch.bfloat16, device="meta"), op=op)
+            assert (result.shape, result.device.type) == ((1001,), "meta")
+            assert groups == [
+                len(each.sends) + len(each.receives) for each in own.rounds if each.sends or each.receives
+            ]

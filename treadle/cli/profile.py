@@ -93,7 +93,7 @@ def measure(
         str | None, typer.Option(metavar="SIZES", help="Chunk sizes to send, such as 4K,64K,1M. [default: 4K,64K,1M]")
     ] = None,
     backend: Annotated[
-        Literal["cpu"] | None,
+        Literal["cpu", "nccl"] | None,
         typer.Option(help="Measure what this runtime costs a collective program, for the times that plans predict."),
     ] = None,
     hardware: Annotated[
@@ -106,14 +106,15 @@ def measure(
 
     The profile holds rates of links between processes, memory, matrix products and host copies, and the overhead of an
     operator. Started as one rank of several, by torchrun or `treadle lab run`, it measures the network between their
-    hosts. With --backend cpu it holds the costs of the CPU runtime, on the hosts of --hardware.
+    hosts. With --backend it holds the costs of a runtime on the hosts of --hardware: of the CPU runtime, or
+    of grouped messages of NCCL between GPUs.
     """
     if backend is not None:
         if sizes is not None:
             raise InputError("found --backend too, expected one of the two", where="--sizes")
         from treadle.cli.profile_backend import measure_backend
 
-        measure_backend(world, hardware, output, as_json)
+        measure_backend(backend, world, hardware, output, as_json)
         return
     if hardware is not None:
         raise InputError("found no --backend, expected one with it", where="--hardware")

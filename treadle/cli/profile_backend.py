@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Literal
 
 import msgspec
 
@@ -13,16 +14,20 @@ from treadle.planner.documents.scalars import format_bytes
 from treadle.probe.resolve import load_hardware
 
 
-def measure_backend(world: int | None, hardware: str | None, output: str | None, as_json: bool) -> None:
+def measure_backend(
+    backend: Literal["cpu", "nccl"], world: int | None, hardware: str | None, output: str | None, as_json: bool
+) -> None:
     """Measure, write the profile, print costs and residuals; where hosts measure together, on the first one only."""
     from treadle.probe.measure_cpu import measure_cpu
+    from treadle.probe.measure_nccl import measure_nccl
 
-    words = ["treadle profile measure --backend cpu"]
+    words = [f"treadle profile measure --backend {backend}"]
     words += [] if world is None else [f"--world {world}"]
     words += [] if hardware is None else [f"--hardware {hardware}"]
     with live_line() as show:
-        show("measuring the CPU runtime")
-        fitted = measure_cpu(world, None if hardware is None else load_hardware(hardware), " ".join(words))
+        show("measuring the CPU runtime" if backend == "cpu" else "measuring grouped messages of NCCL")
+        measure = measure_cpu if backend == "cpu" else measure_nccl
+        fitted = measure(world, None if hardware is None else load_hardware(hardware), " ".join(words))
     if fitted is None:
         return
     if fitted.doubt:
@@ -39,7 +44,7 @@ def measure_backend(world: int | None, hardware: str | None, output: str | None,
         print_json("profile-measure-backend", facts)
         return
     print_table(
-        "costs of the CPU runtime (95 % intervals of the fit)",
+        f"costs of {fitted.runtime} (95 % intervals of the fit)",
         ("cost", "value", "interval"),
         [(name, f"{cost.value:.4g}", "{:.4g} to {:.4g}".format(*cost.interval)) for name, cost in fitted.costs.items()],
     )

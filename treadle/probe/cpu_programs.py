@@ -53,6 +53,15 @@ def probe_runs(homes: Sequence[int]) -> list[ProbeRun]:
     return runs
 
 
+def grouped_runs(homes: Sequence[int]) -> list[ProbeRun]:
+    """What to run on ranks of the hosts `homes` for the costs of grouped messages: those of the runs above whose rounds
+    differ, and one of many messages in a round."""
+    found = [run for run in probe_runs(homes) if run.name.split()[0] not in ("burst", "shift")]
+    pairs = _pairs(homes, together=True) or _pairs(homes, together=False)
+    # Chunks next to each other would travel as one message.
+    return [*found, *(ProbeRun("many", _burst(pairs, BURST, apart=2), size) for size in (TINY, SMALL))]
+
+
 def _program(blocks: Iterable[Sequence[Threadblock]], chunks: int) -> CollectiveProgram:
     ranks = tuple(RankProgram(chunks, chunks, 0, tuple(each)) for each in blocks)
     return CollectiveProgram("probe", "allreduce", ranks, chunks, 1)
@@ -96,14 +105,15 @@ def _ping(pairs: Sequence[int]) -> CollectiveProgram:
     return _program(blocks, 1)
 
 
-def _burst(pairs: Sequence[int], messages: int, kind: StepType = "r") -> CollectiveProgram:
-    """Messages of each pair, in both directions, that need not wait for each other."""
+def _burst(pairs: Sequence[int], messages: int, kind: StepType = "r", apart: int = 1) -> CollectiveProgram:
+    """Messages of each pair, in both directions, that need not wait for each other, of every `apart`-th chunk."""
     blocks = []
     for rank, peer in enumerate(pairs):
-        sends = _block(peer, None, *(("s", ("i", each), ("o", each)) for each in range(messages)))
-        takes = _block(None, peer, *((kind, ("o", each), ("o", each)) for each in range(messages)))
+        chunks = range(0, messages * apart, apart)
+        sends = _block(peer, None, *(("s", ("i", each), ("o", each)) for each in chunks))
+        takes = _block(None, peer, *((kind, ("o", each), ("o", each)) for each in chunks))
         blocks.append([] if rank == peer else [sends, takes])
-    return _program(blocks, messages)
+    return _program(blocks, messages * apart)
 
 
 def _turns(ranks: int, turns: int) -> CollectiveProgram:

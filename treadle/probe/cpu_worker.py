@@ -1,16 +1,21 @@
-"""What each rank does while the CPU runtime is measured: it runs the probe programs and times its calls."""
+"""What each rank does while a runtime is measured: it runs the probe programs and times its calls."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import distributed
 
 from treadle.probe.cpu_programs import ProbeRun
-from treadle.runtime.collective.messages import executor
+from treadle.runtime.collective.grouped import grouped_executor, nccl_group
+from treadle.runtime.collective.messages import Executor, executor
+
+Backend = Literal["cpu", "gloo", "nccl"]
+"""The CPU runtime, or grouped messages."""
 
 PASSES = 4
 """Rounds over all runs: a shared machine can be slow for seconds."""
@@ -22,20 +27,33 @@ OTHER_BYTES = 20 << 20
 """What a step uses between exchanges: more than a rank's share of the caches, which keep some of the gradients."""
 
 
-def measured_calls(rank: int, world: int, runs: list[ProbeRun], cold: bool) -> list[list[list[float]]]:
+def measured_calls(
+    rank: int, world: int, runs: list[ProbeRun], cold: bool, backend: Backend = "cpu"
+) -> list[list[list[float]]]:
     """By pass and run: seconds of a call of this rank, by sample; a sample is several calls, one after the other, or if
-    `cold` one after the rank has used other memory, as a training step does."""
+    `cold` one after the rank has used other memory, as a training step does. A call has ended when the device has."""
     torch.set_num_threads(1)
-    return [_passed(rank, runs, cold) for _ in range(PASSES)]
+    group, device = distributed.group.WORLD, torch.device("cpu")
+    if backend == "nccl":
+        group, device = nccl_group()
+
+    def made(run: ProbeRun) -> Executor:
+        if backend == "cpu":
+            return executor(run.program, rank)
+        return grouped_executor(run.program, rank, group, device.type, means=False)
+
+    return [_passed(made, device, runs, cold) for _ in range(PASSES)]
 
 
-def _passed(rank: int, runs: list[ProbeRun], cold: bool) -> list[list[float]]:
+def _passed(
+    made: Callable[[ProbeRun], Executor], device: torch.device, runs: list[ProbeRun], cold: bool
+) -> list[list[float]]:
     found = []
-    other = torch.zeros(OTHER_BYTES // 4 if cold else 0)
+    other = torch.zeros(OTHER_BYTES // 4 if cold else 0, device=device)
     for run in runs:
-        call = executor(run.program, rank)
+        call = made(run)
         elements = run.total_bytes // 4
-        source, out = torch.ones(elements), torch.ones(elements)
+        source, out = torch.ones(elements, device=device), torch.ones(elements, device=device)
         work = partial(call, source, out=out)
         calls, samples = _agreed(_sample(work, 2, other))
         calls = 1 if cold else calls
@@ -49,6 +67,8 @@ def _sample(work: Callable[[], object], calls: int, other: torch.Tensor) -> floa
     start = time.perf_counter()
     for _ in range(calls):
         work()
+    if other.is_cuda:
+        torch.cuda.synchronize(other.device)
     return (time.perf_counter() - start) / calls
 
 

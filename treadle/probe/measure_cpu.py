@@ -15,7 +15,8 @@ from treadle.host.cores import cores
 from treadle.lab.environment import LAB, SCALE
 from treadle.planner.documents.hardware import Device, Hardware, Switch, slow_motion
 from treadle.planner.errors import InputError, MissingBackendError
-from treadle.probe.cpu_fit import CpuFit, fit_cpu
+from treadle.probe.cost_fit import CostFit
+from treadle.probe.cpu_fit import fit_cpu
 from treadle.probe.cpu_programs import HUGE, LARGE, ProbeRun, probe_runs
 from treadle.probe.local import detect
 from treadle.runtime.joined import joined_rank, run_joined
@@ -38,7 +39,7 @@ class _Plan:
     lab: bool
 
 
-def measure_cpu(world: int | None, base: Hardware | None, command: str, *, cold: bool = False) -> CpuFit | None:
+def measure_cpu(world: int | None, base: Hardware | None, command: str, *, cold: bool = False) -> CostFit | None:
     """Fit the costs of the CPU runtime and write them into `base`, by default this machine with `world` ranks.
 
     Calls are timed one after the other, or if `cold` each one after its rank has used other memory, as in a training
@@ -74,7 +75,7 @@ def measure_cpu(world: int | None, base: Hardware | None, command: str, *, cold:
     results = run_joined(_work, (runs, cold)) if joined else launch(world, _work, (runs, cold), TIMEOUT_SECONDS)
     if joined is not None and joined[0] > 0:
         return None
-    times = _slowest_rank_us(results)
+    times = slowest_rank_us(results)
     fitted = fit_cpu(plan.hardware, runs, times, cores(), "machine" if plan.lab else "host")
     return _written(fitted, base, command)
 
@@ -104,7 +105,7 @@ def _work(rank: int, world: int, runs: list[ProbeRun], cold: bool) -> Any:
     return measured_calls(rank, world, runs, cold)
 
 
-def _slowest_rank_us(results: Sequence[Sequence[Sequence[Sequence[float]]]]) -> list[list[float]]:
+def slowest_rank_us(results: Sequence[Sequence[Sequence[Sequence[float]]]]) -> list[list[float]]:
     """By run the times of its calls on the slowest rank, from the seconds by rank, pass, run and sample. A pass in
     which the run took much longer than in another one had a busy machine and does not count."""
     found = []
@@ -126,7 +127,7 @@ def _this_machine(world: int) -> Hardware:
     return replace(machine, devices=(device,), switches=(fabric,), links=(), sources=sources)
 
 
-def _written(fitted: CpuFit, base: Hardware | None, command: str) -> CpuFit:
+def _written(fitted: CostFit, base: Hardware | None, command: str) -> CostFit:
     """The fit in `base`, or in the measured machine with what its memory costs an exchange of all ranks."""
     found = fitted.hardware
     cpu = found.transports.cpu
@@ -135,7 +136,7 @@ def _written(fitted: CpuFit, base: Hardware | None, command: str) -> CpuFit:
     if base is not None:
         sources = {**base.sources, "transports.cpu": how}
         hardware = replace(base, transports=replace(base.transports, cpu=cpu), sources=sources)
-        return CpuFit(hardware, fitted.costs, fitted.rows)
+        return CostFit(hardware, fitted.costs, fitted.rows)
     alpha = cpu.memory.latency_us + 2 * (cpu.memory.message_us + cpu.step_us)
     beta = 2 * cpu.memory.copy_us_per_MB * max(1.0, found.ranks / cpu.cores)
     switches = tuple(
@@ -147,4 +148,4 @@ def _written(fitted: CpuFit, base: Hardware | None, command: str) -> CpuFit:
         "transports.cpu": how,
     }
     hardware = replace(found, name="measured", switches=switches, sources=sources)
-    return CpuFit(hardware, fitted.costs, fitted.rows)
+    return CostFit(hardware, fitted.costs, fitted.rows)

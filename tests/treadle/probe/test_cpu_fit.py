@@ -14,7 +14,7 @@ from treadle.codegen.collective.simulate_cpu import simulate_cpu
 from treadle.planner.documents.hardware import Device, Hardware
 from treadle.planner.documents.transports import CpuTransport, MessageCost, Transports
 from treadle.planner.errors import InputError
-from treadle.probe import cpu_fit
+from treadle.probe import cost_fit
 from treadle.probe.cpu_fit import fit_cpu
 from treadle.probe.cpu_programs import probe_runs
 
@@ -78,5 +78,5 @@ def test_every_probe_program_ends(homes: list[int]) -> None:
 
 def test_a_cost_that_no_run_determines_has_the_widest_interval() -> None:
     jacobian = np.array([[1.0, 0.0], [2.0, 0.0], [1.5, 0.0]])
-    known, unknown = cpu_fit._spread(jacobian, np.array([0.01, -0.01, 0.02]))
+    known, unknown = cost_fit.spread_of(jacobian, np.array([0.01, -0.01, 0.02]))
     assert known < unknown == pytest.approx(math.log(1e3))

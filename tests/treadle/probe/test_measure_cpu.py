@@ -12,7 +12,7 @@ from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.errors import InputError
 from treadle.probe import measure_cpu as measure_cpu_module
-from treadle.probe.cpu_fit import CpuFit, CpuResidual
+from treadle.probe.cost_fit import CostFit, RunResidual
 from treadle.probe.measure_cpu import measure_cpu
 from treadle.probe.resolve import load_hardware
 
@@ -64,7 +64,7 @@ def test_what_cannot_be_measured_is_refused_in_one_line(words: str, message: str
 def test_a_doubtful_fit_comes_with_a_warning(
     fitted_us: float, warning: str, tmp_path: Path, capsys, monkeypatch
 ) -> None:
-    fit = CpuFit(load_hardware("cpu-2x2"), {}, (CpuResidual("copy", 4096, 1.0, fitted_us),))
+    fit = CostFit(load_hardware("cpu-2x2"), {}, (RunResidual("copy", 4096, 1.0, fitted_us),))
     monkeypatch.setattr(measure_cpu_module, "measure_cpu", lambda *_: fit)
     assert run(["profile", "measure", "--backend", "cpu", "-o", str(tmp_path / "hw.yaml")]) == 0
     said = capsys.readouterr().err
@@ -90,5 +90,5 @@ def test_the_slowest_rank_counts_and_a_pass_on_a_busy_machine_does_not() -> None
     """Two ranks, two passes of two runs: the first run is twice as slow in its first pass."""
     first = [[[4e-6, 4e-6, 4e-6], [5e-6, 7e-6]], [[1e-6, 1e-6, 2e-6], [6e-6, 6e-6]]]
     second = [[[1e-6, 9e-6, 1e-6], [4e-6, 8e-6]], [[2e-6, 0e-6, 1e-6], [7e-6, 1e-6]]]
-    found = measure_cpu_module._slowest_rank_us([first, second])
+    found = measure_cpu_module.slowest_rank_us([first, second])
     assert found == [pytest.approx([2, 1, 2]), pytest.approx([5, 8, 7, 6])]

@@ -36,7 +36,7 @@ SMALLEST, LARGEST = 1e-3, 1e5
 """Limits of costs in us that have no others."""
 
 
-class Range(NamedTuple):
+class CostRange(NamedTuple):
     """The usual value of a cost, where the search starts, and its limits."""
 
     usual: float
@@ -94,7 +94,7 @@ class CostFit:
 
 
 def fit_costs(
-    ranges: Mapping[str, Range],
+    ranges: Mapping[str, CostRange],
     runs: Sequence[ProbeRun],
     times_us: Sequence[Sequence[float]],
     predicted: Callable[[Mapping[str, float]], list[float]],

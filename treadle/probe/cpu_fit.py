@@ -10,25 +10,25 @@ from msgspec.structs import replace
 from treadle.codegen.collective.simulate_cpu import simulate_cpu
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.transports import CpuTransport, MessageCost
-from treadle.probe.cost_fit import CostFit, Range, fit_costs
+from treadle.probe.cost_fit import CostFit, CostRange, fit_costs
 from treadle.probe.cpu_programs import ProbeRun
 
-RANGES: dict[str, Range] = {
-    "call_us": Range(20.0),
-    "step_us": Range(0.2),
-    "copy_us_per_MB": Range(20.0),
-    "sum_us_per_MB": Range(25.0),
-    "uncached": Range(5.0, 1.0, 20.0),
-    "cache_bytes": Range(32.0 * 2**20, 2.0**20, 2.0**30),
-    "memory.message_us": Range(1.0),
-    "memory.copy_us_per_MB": Range(60.0),
-    "memory.sum_us_per_MB": Range(70.0),
-    "memory.latency_us": Range(10.0),
-    "tcp.message_us": Range(5.0),
-    "tcp.copy_us_per_MB": Range(200.0),
-    "tcp.sum_us_per_MB": Range(250.0),
-    "tcp.latency_us": Range(30.0),
-    "link_efficiency": Range(0.95, 0.3, 1.0),
+RANGES: dict[str, CostRange] = {
+    "call_us": CostRange(20.0),
+    "step_us": CostRange(0.2),
+    "copy_us_per_MB": CostRange(20.0),
+    "sum_us_per_MB": CostRange(25.0),
+    "uncached": CostRange(5.0, 1.0, 20.0),
+    "cache_bytes": CostRange(32.0 * 2**20, 2.0**20, 2.0**30),
+    "memory.message_us": CostRange(1.0),
+    "memory.copy_us_per_MB": CostRange(60.0),
+    "memory.sum_us_per_MB": CostRange(70.0),
+    "memory.latency_us": CostRange(10.0),
+    "tcp.message_us": CostRange(5.0),
+    "tcp.copy_us_per_MB": CostRange(200.0),
+    "tcp.sum_us_per_MB": CostRange(250.0),
+    "tcp.latency_us": CostRange(30.0),
+    "link_efficiency": CostRange(0.95, 0.3, 1.0),
 }
 """Costs in the order in which they are printed."""
 MESSAGE = ("message_us", "copy_us_per_MB", "sum_us_per_MB", "latency_us")

@@ -9,16 +9,16 @@ from msgspec.structs import replace
 from treadle.codegen.collective.simulate_rounds import simulate_rounds
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.transports import GroupedTransport
-from treadle.probe.cost_fit import CostFit, Range, fit_costs
+from treadle.probe.cost_fit import CostFit, CostRange, fit_costs
 from treadle.probe.cpu_programs import ProbeRun
 
-RANGES: dict[str, Range] = {
-    "call_us": Range(5.0),
-    "group_us": Range(10.0),
-    "message_us": Range(0.3),
-    "local_us": Range(3.0),
-    "local_gbps": Range(500.0, 0.1, 1e5),
-    "link_efficiency": Range(0.85, 0.01, 1.0),
+RANGES: dict[str, CostRange] = {
+    "call_us": CostRange(5.0),
+    "group_us": CostRange(10.0),
+    "message_us": CostRange(0.3),
+    "local_us": CostRange(3.0),
+    "local_gbps": CostRange(500.0, 0.1, 1e5),
+    "link_efficiency": CostRange(0.85, 0.01, 1.0),
 }
 """Costs in the order in which they are printed."""
 

@@ -16,7 +16,7 @@ from treadle.planner.documents.plan import InputRef, Plan, Provenance
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.documents.store import digest
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective import auto, exact, greedy, hierarchical, milp, trees
+from treadle.planner.passes.collective import auto, exact, greedy, hierarchical, milp, nvls, trees
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.bound import lower_bound, sentence
 from treadle.planner.passes.collective.check import check
@@ -43,6 +43,7 @@ from treadle.planner.solver import Progress
 from treadle.planner.version import TOOL
 
 METHODS: dict[str, auto.Method] = {
+    "nvls": nvls.synthesize,
     "exact": exact.synthesize,
     "milp": milp.synthesize,
     "recursive-doubling": in_either_order(recursive_doubling.synthesize),

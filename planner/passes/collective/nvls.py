@@ -28,16 +28,11 @@ LEAST_PIECE = 512
 
 
 def synthesize(request: Request, effort: Effort) -> Draft:
-    """The number of pieces that ends soonest, the fewest of equals. Raises InputError where no switch does for all
-    ranks what the collective asks for."""
-    if request.collective not in IN_SWITCH:
-        raise InputError(
-            f"found {request.collective}, a switch can only help {', '.join(sorted(IN_SWITCH))}", where="method nvls"
-        )
+    """The number of pieces that ends soonest, the fewest of equals. Raises InputError as `steps_of`."""
     drafts = []
     for count in PIECES:
         problem = request.problem(count)
-        steps = tuple(_steps(problem, _switch(problem)))
+        steps = steps_of(problem)
         words = f"nvls: {count} pieces" if count > 1 else "nvls"
         drafts.append(Draft(problem, (), words, "in the switch, closed form", switched=steps))
         several = len(IN_SWITCH[request.collective]) > 1
@@ -47,8 +42,18 @@ def synthesize(request: Request, effort: Effort) -> Draft:
     return min(drafts, key=lambda draft: draft.makespan_ns)
 
 
+def steps_of(problem: Problem) -> tuple[SwitchStep, ...]:
+    """The steps for the pieces of `problem`, at its costs. Raises InputError where no switch does for all ranks what
+    the collective asks for."""
+    return tuple(_steps(problem, _switch(problem)))
+
+
 def _switch(problem: Problem) -> SwitchCost:
-    asked = IN_SWITCH[problem.collective]
+    asked = IN_SWITCH.get(problem.collective, ())
+    if not asked:
+        raise InputError(
+            f"found {problem.collective}, a switch can only help {', '.join(sorted(IN_SWITCH))}", where="method nvls"
+        )
     for switch in problem.switches:
         if len(switch.members) == problem.ranks and {*asked} <= {*switch.in_network}:
             return switch

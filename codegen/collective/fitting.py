@@ -51,8 +51,8 @@ def fitted(
     call_bytes: tuple[int, int] = (0, 0),
 ) -> Fitted:
     """The programs of `decisions` for calls of `call_bytes` (least and most, 0 for no limit), with as many of its
-    instances as fit, halved each time; none for what switches carry out. Raises InputError where even one is too many,
-    and for what switches carry out in the form of another target than mscclpp-json."""
+    instances as fit, halved each time; none for what switches do. Raises InputError where even one is too many,
+    and for what switches do in the form of another target than mscclpp-json."""
     if decisions.switched:
         if target != "mscclpp-json":
             require_messages(decisions, plan_file)

@@ -49,7 +49,7 @@ def lower(
     are joined also where nothing is fused, so that each rank has as few as its peers allow. Each instance spreads its
     chunks over `lanes` channels, so that its threadblocks are more and shorter.
 
-    Raises InputError for a plan that switches carry out, when a transfer sends what its source does not have, when
+    Raises InputError for what switches do, when a transfer sends what its source does not have, when
     transfers of no duration wait for one another, and for alltoall and irregular collectives in place, which would need
     a copy of the whole input.
     """

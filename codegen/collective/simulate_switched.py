@@ -1,4 +1,4 @@
-"""The time of a collective that switches carry out: MSCCL++'s executor, or kernels with multimem loads and stores.
+"""The time of a collective that switches do: MSCCL++'s executor, or kernels with multimem loads and stores.
 
     launch + 2 meetings + depth * (alpha + step) + the time on ports / efficiency
 

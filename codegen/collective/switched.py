@@ -76,7 +76,7 @@ def switched_timeline(decisions: CollectiveDecisions) -> Timeline:
 
 
 def require_messages(decisions: CollectiveDecisions, plan_file: str = "") -> None:
-    """Raises InputError for a plan that switches carry out: it is no program of messages between ranks."""
+    """Raises InputError for what switches do: it is no program of messages between ranks."""
     if decisions.switched:
         names = ", ".join(switch.name for switch in decisions.switches)
         mscclpp = (

@@ -87,7 +87,7 @@ class TransportChoice(Struct, frozen=True):
     by_size: str | None = None
     """Why protocol and instances were not simulated."""
     runtime: str | None = None
-    """What carries out a plan that is no program of messages."""
+    """What runs a plan that is no program of messages."""
     program_us: Amount | None = None
     """The simulated time of the plan's program, which is what the plan predicts."""
 

@@ -37,7 +37,7 @@ def _spot(index: int, step: SwitchStep) -> str:
 
 def _form(d: CollectiveDecisions) -> Iterator[str]:
     if d.transfers:
-        yield f"switched: found {len(d.switched)} steps beside {len(d.transfers)} transfers, expected one of the two"
+        yield f"switched: found {len(d.switched)} steps and {len(d.transfers)} transfers, expected only one kind"
     if d.instances != 1 or d.protocol != "Simple":
         yield f"switched: found {d.protocol} x {d.instances}, expected Simple x 1: a switch knows no other"
     names = Counter(switch.name for switch in d.switches)

@@ -3,7 +3,7 @@
 A plan is priced for the runtime that will execute it: for GPUs by `simulate_xml`; for GPUs of several nodes whose
 profile has the costs of grouped messages, by which `treadle.comm` runs programs there, by `simulate_rounds`; for CPUs
 whose profile has the costs of the CPU runtime by `simulate_cpu`; else by links and ports alone. The middle two have no
-protocols. What switches carry out is priced by `simulate_switched`, without choices.
+protocols. What switches do is priced by `simulate_switched`, without choices.
 
 Simple, LL and LL128 are simulated with 1, 2, 4, ... instances (`treadle.codegen.collective.simulate_xml`). A protocol
 gets more instances as long as doubling them gains GAIN and it takes at most BEHIND times as long as the best one with
@@ -40,7 +40,7 @@ from treadle.planner.passes.collective.pricing import Key, Price, Pricing, Progr
 
 FORWARDING = RECEIVING & SENDING
 IN_SWITCH: Key = ("Simple", 1)
-"""What a plan says that switches carry out; neither protocol nor instances mean anything to them."""
+"""What a plan says of the work of switches; neither protocol nor instances mean anything to them."""
 SWITCH_RUNTIMES = "MSCCL++ plan or kernels with multimem loads and stores"
 PROTOCOLS: tuple[Protocol, ...] = ("Simple", "LL", "LL128")
 GAIN = 0.05
@@ -268,7 +268,7 @@ class SimulatedPrices:
 
 @dataclass(frozen=True)
 class SwitchPrograms:
-    """The one program of what switches carry out."""
+    """The one program of what switches do."""
 
     decisions: CollectiveDecisions
     hardware: Hardware

@@ -10,6 +10,7 @@ from tests.planner.passes.collective.build import MESH, in_network, switch
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, SwitchStep, Transfer
 from treadle.planner.passes.collective.check import check, check_against_inputs
 from treadle.planner.passes.collective.decisions import decisions_of
+from treadle.planner.passes.collective.differences import collective_differences
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.nvls import synthesize
 from treadle.planner.passes.collective.retime import retimed, timed_on
@@ -112,3 +113,9 @@ def test_times_at_other_sizes_and_costs():
     assert (at, problem.chunk_bytes) == (2 * 3 * 8 + 2000, 1024)
     again = timed_on(PLAN, in_network(RANKS, beta=16), MESH)
     assert (again.makespan_ns, check(again)) == (2048, [])
+
+
+def test_two_plans_differ_in_their_steps():
+    assert collective_differences(PLAN, PLAN) == []
+    (found,) = collective_differences(PLAN, LATE)
+    assert (found.what, found.how) == ("switched", "6 -> 6 steps, 2 of them in one plan only")

@@ -13,6 +13,10 @@ def expected_outputs(decisions: CollectiveDecisions) -> ExpectedOutputs:
     asked, cut = form_of(decisions), decisions.instances
     given = [{chunk: index for index, chunk in enumerate(held)} for held in positions(asked.before, decisions.ranks)]
     sender = {(move.chunk, move.dst): move.src for move in decisions.transfers if not move.reduce}
+    members = {switch.name: switch.members for switch in decisions.switches}
+    for step in decisions.switched:
+        if step.op == "multicast":
+            sender |= {(step.chunk, member): step.rank for member in members[step.switch] if member != step.rank}
     result: dict[tuple[int, int], tuple[tuple[int, int], ...]] = {}
     for rank, chunks in enumerate(positions(asked.after, decisions.ranks)):
         for index, chunk in enumerate(chunks):

@@ -20,10 +20,11 @@ from treadle.codegen.collective.msccl.rules import FATAL, Finding, judge
 from treadle.codegen.collective.msccl.runtimes import RUNTIMES, Name
 from treadle.codegen.collective.msccl.subject import Subject
 from treadle.codegen.collective.mscclpp import check as check_mscclpp
-from treadle.codegen.collective.mscclpp import document
+from treadle.codegen.collective.mscclpp import document, in_switch
 from treadle.codegen.collective.mscclpp import lower as mscclpp_json
 from treadle.codegen.collective.program import CollectiveProgram
 from treadle.codegen.collective.split import split_counts
+from treadle.codegen.collective.switched import require_messages
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.collectives import DEMANDING
@@ -50,7 +51,12 @@ def fitted(
     call_bytes: tuple[int, int] = (0, 0),
 ) -> Fitted:
     """The programs of `decisions` for calls of `call_bytes` (least and most, 0 for no limit), with as many of its
-    instances as fit, halved each time. Raises InputError where even one is too many."""
+    instances as fit, halved each time; none for what switches do. Raises InputError where even one is too many,
+    and for what switches do in the form of another target than mscclpp-json."""
+    if decisions.switched:
+        if target != "mscclpp-json":
+            require_messages(decisions, plan_file)
+        return Fitted({}, _in_switch(decisions, plan_file, call_bytes), 1)
     instances, lanes = decisions.instances, 1
     least, most = call_bytes
     while True:
@@ -126,6 +132,23 @@ def _mscclpp(name: str, program: CollectiveProgram, decisions: CollectiveDecisio
         made = mscclpp_json.emit(program, far=mscclpp_json.far_pairs(decisions))
     except InputError as error:
         raise InputError(f"{name}.json: {error}", where=plan_file) from error
+    return _right(name, made, decisions, plan_file)
+
+
+def _in_switch(decisions: CollectiveDecisions, plan_file: str, call_bytes: tuple[int, int]) -> dict[str, str]:
+    texts = {}
+    for inplace in (False, True):
+        name = decisions.collective + "_inplace" * inplace
+        try:
+            made = in_switch.emit(decisions, inplace=inplace, call_bytes=call_bytes)
+        except InputError as error:
+            raise InputError(f"{name}.json: {error}", where=plan_file) from error
+        texts[f"{name}.json"] = _right(name, made, decisions, plan_file)
+    return texts
+
+
+def _right(name: str, made: document.ExecutionPlan, decisions: CollectiveDecisions, plan_file: str) -> str:
+    """The text of a plan that passes its check."""
     if findings := check_mscclpp.check(made, expected_outputs(decisions)):
         raise CheckFailed(
             f"{plan_file}: {name}.json would be wrong; this is a bug, please report it",

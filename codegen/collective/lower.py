@@ -28,6 +28,7 @@ from treadle.codegen.collective.placement import (
     place_chunks,
 )
 from treadle.codegen.collective.program import BlockStep, CollectiveProgram, RankProgram, Threadblock
+from treadle.codegen.collective.switched import require_messages
 from treadle.codegen.collective.unplaced import UnplacedStep, chunks, unplaced_steps
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Port
 from treadle.planner.passes.collective.collectives import ROOTED
@@ -48,9 +49,11 @@ def lower(
     are joined also where nothing is fused, so that each rank has as few as its peers allow. Each instance spreads its
     chunks over `lanes` channels, so that its threadblocks are more and shorter.
 
-    Raises InputError when a transfer sends what its source does not have, when transfers of no duration wait for one
-    another, and for alltoall and irregular collectives in place, which would need a copy of the whole input.
+    Raises InputError for what switches do, when a transfer sends what its source does not have, when
+    transfers of no duration wait for one another, and for alltoall and irregular collectives in place, which would need
+    a copy of the whole input.
     """
+    require_messages(decisions)
     layout = Layout(decisions, inplace)
     batches = batches_of(decisions)
     events = events_of(batches)

@@ -16,12 +16,14 @@ FILE_NAME = "nccl_tuner.conf"
 
 ALGORITHMS: dict[tuple[str, str], str] = {
     **{(name, "ring"): "ring" for name in ("allgather", "allreduce", "broadcast", "reduce", "reducescatter")},
+    **{(name, "nvls"): "nvls" for name in ("allgather", "allreduce", "reducescatter")},
     ("allreduce", "double-tree"): "tree",
     ("allreduce", "binomial"): "tree",
     ("allgather", "halving-doubling"): "pat",
     ("reducescatter", "halving-doubling"): "pat",
 }
-"""NCCL's name of our methods, by collective. NCCL runs Tree for allreduce only and PAT for one GPU in each node."""
+"""NCCL's name of our methods, by collective. NCCL runs Tree for allreduce only, NVLS not for a broadcast or reduce,
+and PAT for one GPU in each node."""
 
 CHANNELS = 0
 

@@ -34,11 +34,15 @@ class CollectiveTargets(Targets[CollectiveDecisions]):
         return Made(made.texts, facts)
 
     def timeline(self, plan: Plan[CollectiveDecisions]) -> Timeline:
-        """Messages on links and ports, as the out-of-place program sends them; the steps at their ends take no time."""
+        """Messages on links and ports, as the out-of-place program sends them; the steps at their ends take no time.
+        For what switches do, the steps of the plan by rank."""
         from treadle.codegen.collective.lower import lower
         from treadle.codegen.collective.simulate_program import simulate_program
+        from treadle.codegen.collective.switched import switched_timeline
         from treadle.planner.timeline.simulator import Resource, Schedule, Task
 
+        if plan.decisions.switched:
+            return switched_timeline(plan.decisions)
         program = lower(plan.decisions)
         simulation = simulate_program(program, plan.decisions)
         first = sum(1 for _ in program.steps())

@@ -86,6 +86,8 @@ class TransportChoice(Struct, frozen=True):
     simulated_us: dict[str, Amount] = {}
     by_size: str | None = None
     """Why protocol and instances were not simulated."""
+    runtime: str | None = None
+    """What runs a plan that is no program of messages."""
     program_us: Amount | None = None
     """The simulated time of the plan's program, which is what the plan predicts."""
 

@@ -329,9 +329,16 @@ def _show(hardware: Hardware) -> None:
     )
     print_table(
         "switches in a node",
-        ("name", "kind", "devices", "links per device", "alpha", "beta per device", "rate per device"),
+        ("name", "kind", "devices", "links per device", "alpha", "beta per device", "rate per device", "in network"),
         [
-            (s.name, s.kind, ranges(s.members), s.count, *_cost(s.alpha_us, s.beta_us_per_MB, s.count))
+            (
+                s.name,
+                s.kind,
+                ranges(s.members),
+                s.count,
+                *_cost(s.alpha_us, s.beta_us_per_MB, s.count),
+                ", ".join(s.in_network) or None,
+            )
             for s in hardware.switches
         ],
     )

@@ -37,6 +37,7 @@ _NODE = re.compile(
 )
 _NICS = re.compile(r"NET/\w+ : Using (.*)")
 _NIC = re.compile(r"\[(\d+)\]([\w.-]+)")
+_NVLS = re.compile(r"NVLS multicast support is available")
 _VERSION = re.compile(r"NCCL version (\d+\.\d+(?:\.\d+)?)")
 _RANKS = re.compile(r"\bnranks (\d+)", re.IGNORECASE)
 _CHANNEL = re.compile(r"Channel (\d+)(?:/\d+)? : (\d+)\S* -> (\d+)\S* .*?via (.*)")
@@ -91,7 +92,7 @@ def import_nccl_log(text: str, where: str, name: str) -> Hardware:
         list(found.ports.values()),
         tree(found.bridges),
         [_link(ranks[rank], local[end], kind, rate) for rank, end, kind, rate in found.links if end in local],
-        _fabric([(ranks[rank], rate) for rank, rate in found.attachments]),
+        _fabric([(ranks[rank], rate) for rank, rate in found.attachments], in_network=_NVLS.search(text) is not None),
         Host(numa_nodes=len(found.numas) or None),
     )
 
@@ -187,13 +188,22 @@ def _link(src: int, dst: int, kind: str, rate: float) -> Link:
     return Link(src=src, dst=dst, kind=kind, count=count, beta_us_per_MB=_beta(rate / count))
 
 
-def _fabric(attachments: list[tuple[int, float]]) -> list[Switch]:
-    """One NVSwitch fabric of all GPUs with a link into one, with the least of their rates."""
+def _fabric(attachments: list[tuple[int, float]], *, in_network: bool) -> list[Switch]:
+    """One NVSwitch fabric of all GPUs with a link into one, with the least of their rates; NVLS both adds up and
+    multicasts."""
     if len(attachments) < 2:
         return []
     rate = min(rate for _, rate in attachments)
     members, count = tuple(sorted({rank for rank, _ in attachments})), _count(rate)
-    return [Switch(name="nvswitch0", kind="nvswitch", members=members, count=count, beta_us_per_MB=_beta(rate / count))]
+    fabric = Switch(
+        name="nvswitch0",
+        kind="nvswitch",
+        members=members,
+        count=count,
+        beta_us_per_MB=_beta(rate / count),
+        in_network=("multicast", "reduce") if in_network else (),
+    )
+    return [fabric]
 
 
 def _beta(gbps: float) -> float:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from treadle.planner.documents.collective import Collective, Demand, Protocol, max_chunkup
-from treadle.planner.documents.hardware import MAX_RANKS
+from treadle.planner.documents.hardware import MAX_RANKS, InNetwork
 from treadle.planner.documents.scalars import Count, Decisions, Name, Positive, Rank, Record
 
 Latency = Literal["serial", "pipelined"]
@@ -55,6 +55,34 @@ class Transfer(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
     reduce: bool = False
 
 
+class SwitchCost(Record, frozen=True, kw_only=True):
+    """A switch that adds up what its members hold, or gives what one writes to all of them."""
+
+    name: Name
+    members: tuple[Rank, ...]
+    in_network: tuple[InNetwork, ...]
+    alpha_ns: Count
+    beta_ns: Count
+    """How long one chunk holds a member's port at full rate, in one direction."""
+
+
+class SwitchStep(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """`rank` reads the sum of `chunk` over all members through `switch` ("reduce"), or writes it to all members
+    ("multicast").
+
+    A reduction passes the out-ports of all members, that of `rank` too, and the in-port of `rank`; a multicast the
+    out-port of `rank` and all in-ports. In each it takes the same share of the rate from `start_ns` to alpha before
+    `end_ns`.
+    """
+
+    chunk: Count
+    rank: Rank
+    op: InNetwork
+    switch: Name
+    start_ns: Count
+    end_ns: Count
+
+
 class CollectiveDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag="collective"):
     """Chunk numbering is that of the collective: (owner or destination) * chunkup + piece,
     (owner * ranks + destination) * chunkup + piece for alltoall, demand * chunkup + piece where `demands` are given.
@@ -75,6 +103,10 @@ class CollectiveDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass"
     links: tuple[LinkCost, ...]
     ports: tuple[Port, ...] = ()
     transfers: tuple[Transfer, ...]
+    switches: tuple[SwitchCost, ...] = ()
+    """Those of `switched`."""
+    switched: tuple[SwitchStep, ...] = ()
+    """In place of transfers: what switches do."""
     makespan_ns: Count
     routing_ns: Count | None = None
     """T1: the optimum of the relaxed routing, of one half for an allreduce."""
@@ -114,3 +146,16 @@ class CollectiveDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass"
                 )
             if move.arrive_ns < move.send_ns:
                 yield f"$.decisions.transfers[{index}]", "an arrival before its send", "times in order"
+        for index, switch in enumerate(self.switches):
+            members = {*switch.members}
+            if len(members) < max(2, len(switch.members)) or max(members) >= self.ranks:
+                yield (
+                    f"$.decisions.switches[{index}].members",
+                    ", ".join(map(str, switch.members)) or "none",
+                    f"two or more different ranks below {self.ranks}",
+                )
+        for index, step in enumerate(self.switched):
+            if step.rank >= self.ranks:
+                yield f"$.decisions.switched[{index}]", f"rank {step.rank}", f"a rank below {self.ranks}"
+            if step.end_ns < step.start_ns:
+                yield f"$.decisions.switched[{index}]", "an end before its start", "times in order"

@@ -256,5 +256,5 @@ def limits_for(name: str, limits: Limits) -> Limits:
 
 
 def messages(draft: Draft) -> int:
-    """How many messages a draft sends."""
-    return len({(move.src, move.dst, move.batch) for move in draft.transfers})
+    """How many messages a draft sends, what switches do among them."""
+    return len({(move.src, move.dst, move.batch) for move in draft.transfers}) + len(draft.switched)

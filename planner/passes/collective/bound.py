@@ -11,6 +11,8 @@ propose cuts.
                any of the D can begin to cross; tail: the least path that must follow the last crossing. Cuts tried:
                every rank and every node alone, in both directions, and for allgather the worst cut of all, found by
                Dinkelbach's method over minimum cuts (the throughput optimum of ForestColl).
+    in switch  allreduce of one switch that adds up or multicasts, see `universal`; then there is neither of the next
+               two, but between groups that share no such switch.
     messages   an allreduce needs 2 (P - 1) messages per chunk between any P disjoint groups of ranks (gossip:
                P - 1 before the first knows all, one more for each other), so T >= 2 (P - 1) * chunks / (sum of what
                crosses between groups per ns).
@@ -18,6 +20,9 @@ propose cuts.
     latency    the costliest of all cheapest paths that some chunk must take.
     doubling   sums of one chunk at one rank take turns, so after k times the least link cost at most 2^k
                contributions are together: T >= ceil(log2 R) * min(alpha + beta).
+
+A switch that adds up or multicasts holds ports for beta alone, so links between its members count as if latency were
+pipelined.
 
 Reducescatter and reduce run backwards in time over reversed links what allgather and broadcast do, so they have the
 bounds of those on the reversed links.
@@ -30,6 +35,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import permutations
 from math import ceil, floor, inf
 
 import numpy as np
@@ -66,6 +72,10 @@ SENTENCES = {
     ),
     "work": "the cheapest paths of all chunks keep the {links} links busy for {busy:.6g} ns.",
     "groups": "between its {count} {groups} an allreduce moves {demand} bytes, which takes {moving} ns.",
+    "in switch": (
+        "what a switch adds up leaves all {ranks} ranks and what it multicasts enters all, so an allreduce moves "
+        "{moved} {unit} through the {ports} ports, which takes {moving} ns."
+    ),
     "outside": (
         "sums of one chunk take turns, so the {width} contributions of one node are nowhere outside it before "
         "{outside} ns."
@@ -97,6 +107,25 @@ def cut_bound(demand: int, unit: str, cut: str, crossing: int, first: int, last:
     return Bound(crossing + first + last, Argument("cut", terms, {"demand": demand, "unit": unit, "cut": cut}))
 
 
+def in_switch_bound(ranks: int, alpha: int, held: Fraction, demand: int, unit: str) -> Bound:
+    """The bound of an allreduce over equal ports of one switch that adds up or multicasts, whose `demand` chunks or
+    bytes hold a port for `held` ns; from three ranks on."""
+    moving = alpha + ceil(held * (ranks + 1) / ranks)
+    facts: Facts = {"ranks": ranks, "moved": 2 * (ranks + 1) * demand, "unit": unit, "ports": 2 * ranks}
+    return Bound(moving, Argument("in switch", {"moving": moving}, facts))
+
+
+def every_port(ranks: int, ports: Iterable[tuple[Edge, ...]]) -> bool:
+    """Whether each rank has one port for all that it sends to the others, and one for all that it receives."""
+    found = {frozenset(port) for port in ports}
+    others = [[other for other in range(ranks) if other != rank] for rank in range(ranks)]
+    return all(
+        frozenset((rank, other) for other in others[rank]) in found
+        and frozenset((other, rank) for other in others[rank]) in found
+        for rank in range(ranks)
+    )
+
+
 @dataclass(frozen=True)
 class BoundNetwork:
     """What a bound is computed on: links and ports in the direction in which chunks spread, and ns per chunk."""
@@ -108,7 +137,8 @@ class BoundNetwork:
     weight: dict[Edge, Fraction]
     """ns that a chunk occupies each link at least, on average over the largest messages."""
     lat: dict[Edge, int]
-    pipelined: bool = False
+    loose: frozenset[Edge] = frozenset()
+    """The links that a chunk may hold for beta alone."""
 
     @cached_property
     def flow(self) -> Flow:
@@ -127,7 +157,7 @@ def lower_bound(problem: Problem) -> Bound:
     group = translations(problem)
     found = [*_latency(problem, network, distance, group), *_cuts(problem, network, distance, group)]
     if problem.collective == "allreduce":
-        found += _messages(problem, network, group)
+        found += [*_messages(problem, network, group), *_in_switch(problem)]
     if problem.collective == "alltoall":
         found += _work(problem, network, distance)
     return replace(max(found, key=lambda bound: bound.time_ns), scope="these pieces")
@@ -135,20 +165,24 @@ def lower_bound(problem: Problem) -> Bound:
 
 def is_unrestricted(problem: Problem) -> bool:
     """Whether the routing relaxation bounds every schedule: nothing but links and chunks restricts it, each chunk pays
-    its alpha on each link, and with at most two nodes crossing directly (A13) is no restriction either."""
+    its alpha on each link, no switch does a part of it, and with at most two nodes crossing directly (A13) is no
+    restriction either."""
     links = problem.topology.routing.links
     free = all(
         len(edges) == sum(dst not in chunk.sources for _, dst in links)
         for chunk, edges in zip(problem.chunks, problem.allowed, strict=True)
     )
+    if problem.switches:
+        return False
     unbatched = not problem.batching.links or problem.batching.max_run == 1
     return problem.half != "both" and not problem.ties and free and unbatched and problem.ranks <= 2 * problem.per_node
 
 
 def is_searchable(problem: Problem) -> bool:
     """Whether the exact model's optimum bounds every schedule: all routes and orders, but no batches, and the sums of
-    an allreduce meet at one rank there."""
-    return problem.half != "both" and (not problem.batching.links or problem.batching.max_run == 1)
+    an allreduce meet at one rank there, and no switch does a part of it."""
+    unbatched = not problem.batching.links or problem.batching.max_run == 1
+    return not problem.switches and problem.half != "both" and unbatched
 
 
 def _network(problem: Problem) -> BoundNetwork:
@@ -157,20 +191,23 @@ def _network(problem: Problem) -> BoundNetwork:
     def facing(edge: Edge) -> Edge:
         return (edge[1], edge[0]) if turn else edge
 
+    loose = frozenset(problem.links)
+    if problem.latency == "serial":
+        loose = frozenset(pair for switch in problem.switches for pair in permutations(switch.members, 2))
     run = {edge: problem.batching.max_run if edge in problem.batching.links else 1 for edge in problem.links}
     return BoundNetwork(
         ranks=problem.ranks,
         links={facing(edge): link for edge, link in problem.links.items()},
         ports=tuple(with_fields(p, links=tuple(facing(e) for e in p.links)) for p in problem.ports),
         run={facing(e): size for e, size in run.items()},
-        weight={facing(e): _weight(problem, link, run[e]) for e, link in problem.links.items()},
+        weight={facing(e): _weight(link, run[e], e in loose) for e, link in problem.links.items()},
         lat={facing(e): link.alpha_ns + link.beta_ns for e, link in problem.links.items()},
-        pipelined=problem.latency == "pipelined",
+        loose=frozenset(map(facing, loose)),
     )
 
 
-def _weight(problem: Problem, link: LinkCost, run: int) -> Fraction:
-    if problem.latency == "pipelined":
+def _weight(link: LinkCost, run: int, loose: bool) -> Fraction:
+    if loose:
         return Fraction(max(1, link.beta_ns))
     return Fraction(link.alpha_ns, run) + link.beta_ns
 
@@ -199,7 +236,7 @@ def _latency(
     )
     src, dst = (farthest[2], farthest[1]) if problem.half == "inverted" else farthest[1:]
     yield Bound(farthest[0], Argument("path", {"path": farthest[0]}, {"src": src, "dst": dst}))
-    if problem.half != "forward":
+    if problem.half != "forward" and not problem.switches:
         rounds, least = (problem.ranks - 1).bit_length(), min(network.lat.values())
         yield Bound(
             rounds * least, Argument("rounds", facts={"ranks": problem.ranks, "rounds": rounds, "least": least})
@@ -259,7 +296,7 @@ def _carried(network: BoundNetwork, source: frozenset[int], time: int) -> int:
 
     def count(edge: Edge) -> int:
         link, run = network.links[edge], network.run[edge]
-        if network.pipelined:
+        if edge in network.loose:
             return max(0, time - link.alpha_ns) // max(1, link.beta_ns)
         full, left = divmod(time, link.alpha_ns + run * link.beta_ns)
         return full * run + max(0, left - link.alpha_ns) // max(1, link.beta_ns)
@@ -331,12 +368,22 @@ def _messages(problem: Problem, network: BoundNetwork, group: Translations) -> I
             alike = Counter(range(len(groups)))
         if len(groups) < 2 or (size == 1 and word == "nodes"):
             continue
+        if any(not any({*switch.members} <= one for one in groups) for switch in problem.switches):
+            continue
         out_rate = sum((n * capacity(network, groups[i]) for i, n in sorted(alike.items())), Fraction(0))
         in_rate = sum((n * capacity(network, everyone - groups[i]) for i, n in sorted(alike.items())), Fraction(0))
         rate = min(out_rate, in_rate)
         demand = 2 * (len(groups) - 1) * len(problem.chunks)
         facts: Facts = {"demand": demand, "count": len(groups), "groups": word, "each": float(1 / rate)}
         yield Bound(ceil(demand / rate), Argument("messages", facts=facts))
+
+
+def _in_switch(problem: Problem) -> Iterator[Bound]:
+    ports = [port.links for port in problem.ports if port.beta_ns is None]
+    for switch in problem.switches:  # its costs are those of the links between its members, so of all links
+        if len(switch.members) == problem.ranks > 2 and every_port(problem.ranks, ports):
+            count = len(problem.chunks)
+            yield in_switch_bound(problem.ranks, switch.alpha_ns, Fraction(count * switch.beta_ns), count, "chunks")
 
 
 def _work(problem: Problem, network: BoundNetwork, distance: list[list[float]]) -> Iterator[Bound]:

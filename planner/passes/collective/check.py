@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from treadle.planner.documents.hardware import TEARING, Hardware
 from treadle.planner.documents.sketch import Sketch
-from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Transfer
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions, SwitchCost, Transfer
+from treadle.planner.passes.collective.check_switched import switched_findings
 from treadle.planner.passes.collective.collectives import DEMANDING, ROOTED, form_of
 
 Ints = NDArray[np.int64]
@@ -36,21 +37,28 @@ def check(decisions: CollectiveDecisions) -> list[str]:
     Checks: chunk numbers and sizes; links exist; arrival = send + alpha + beta * batch size; batches; one message at a
     time on each link; one peer at a time on each port; nothing is sent before it is held; contributions are added
     exactly once, one at a time for each chunk and rank; every rank ends with what the collective promises; makespan, of
-    the last arrival and not above that of the ordering (T3 <= T2); every link that is used carries the protocol.
+    the last arrival and not above that of the ordering (T3 <= T2); every link that is used carries the protocol. What
+    switches do is checked by `check_switched`.
     """
     found = list(_shape(decisions))
     if found:
         return found
-    table = _Table.of(decisions)
-    messages, problems = _messages(decisions, table)
-    found += problems
-    found += _overlaps_on_links(decisions, messages)
-    found += _overlaps_on_ports(decisions, messages)
-    found += _replay(decisions, table)
-    found += _torn(decisions)
-    latest = max((move.arrive_ns for move in decisions.transfers), default=0)
+    if decisions.switched:
+        found += switched_findings(decisions)
+        latest = max(step.end_ns for step in decisions.switched)
+        last = f"the last step ends at {latest}"
+    else:
+        table = _Table.of(decisions)
+        messages, problems = _messages(decisions, table)
+        found += problems
+        found += _overlaps_on_links(decisions, messages)
+        found += _overlaps_on_ports(decisions, messages)
+        found += _replay(decisions, table)
+        found += _torn(decisions)
+        latest = max((move.arrive_ns for move in decisions.transfers), default=0)
+        last = f"the last transfer arrives at {latest}"
     if latest != decisions.makespan_ns:
-        found.append(f"makespan_ns: found {decisions.makespan_ns}, the last transfer arrives at {latest}")
+        found.append(f"makespan_ns: found {decisions.makespan_ns}, {last}")
     if decisions.ordering_ns is not None and decisions.ordering_ns < decisions.makespan_ns:
         found.append(f"ordering_ns: found {decisions.ordering_ns}, expected at least the makespan {latest}")
     return found
@@ -114,6 +122,7 @@ def check_against_inputs(decisions: CollectiveDecisions, hardware: Hardware, ske
         for port in decisions.ports
         if then_own.get(frozenset(port.links), port.beta_ns) != port.beta_ns
     ]
+    found += _switch_differences(decisions, problem.switches)
     batching = problem.batching
     for link, batch, size in _batch_sizes(decisions):
         if size > 1 and (link not in batching.links or size > batching.max_run):
@@ -121,6 +130,19 @@ def check_against_inputs(decisions: CollectiveDecisions, hardware: Hardware, ske
                 f"link {link[0]} -> {link[1]}: batch {batch} of {size} chunks, which the sketch does not allow"
             )
     return found
+
+
+def _switch_differences(decisions: CollectiveDecisions, given: tuple[SwitchCost, ...]) -> Iterator[str]:
+    named = {switch.name: switch for switch in given}
+    for switch in decisions.switches:
+        now = named.get(switch.name)
+        if now is None:
+            yield f"switch {switch.name}: not among those the inputs give"
+        elif now != switch:
+            for field in ("members", "in_network", "alpha_ns", "beta_ns"):
+                here, there = getattr(switch, field), getattr(now, field)
+                if here != there:
+                    yield f"switch {switch.name}, {field}: found {here}, the inputs give {there}"
 
 
 def _batch_sizes(decisions: CollectiveDecisions) -> list[tuple[tuple[int, int], int, int]]:

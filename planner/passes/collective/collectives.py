@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from treadle.planner.documents.collective import Collective, Demand
+from treadle.planner.documents.hardware import InNetwork
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 
 ROUTED_AS: dict[Collective, Collective] = {
@@ -30,6 +31,15 @@ INVERTED = frozenset({"reducescatter", "allreduce", "reduce"})
 ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 DEMANDING = frozenset({"alltoallv", "sendrecv", "custom"})
 """Collectives whose chunks are given one by one, as demands."""
+
+IN_SWITCH: dict[Collective, tuple[InNetwork, ...]] = {
+    "allgather": ("multicast",),
+    "broadcast": ("multicast",),
+    "reducescatter": ("reduce",),
+    "reduce": ("reduce",),
+    "allreduce": ("reduce", "multicast"),
+}
+"""What a switch does for a collective; all others send something else to each rank, which no switch can merge."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ def decisions_of(
     """The draft as a plan states it; instances and protocol by size where they are not given. Raises InputError for a
     protocol that its links do not carry."""
     problem = draft.problem
+    if draft.switched:
+        instances, protocol = 1, "Simple"  # neither is of a program: members load and store through the switch
     kinds = {link.kind for link in problem.links.values()}
     if protocol == "LL128" and (torn := kinds & TEARING):
         raise InputError(
@@ -40,6 +42,8 @@ def decisions_of(
         links=tuple(problem.links.values()),
         ports=problem.ports,
         transfers=draft.transfers,
+        switches=problem.switches if draft.switched else (),
+        switched=draft.switched,
         makespan_ns=draft.makespan_ns,
         routing_ns=draft.routing_ns,
         ordering_ns=draft.ordering_ns,

@@ -45,6 +45,12 @@ def _paths(before: CollectiveDecisions, after: CollectiveDecisions) -> Iterator[
     counts = len(before.transfers), len(after.transfers)
     if counts[0] != counts[1]:
         yield Change("transfers", f"{counts[0]} -> {counts[1]}", *counts)
+    if before.switched or after.switched:
+        steps = len(before.switched), len(after.switched)
+        others = len({*before.switched} ^ {*after.switched})
+        if others:
+            yield Change("switched", f"{steps[0]} -> {steps[1]} steps, {others} of them in one plan only", *steps)
+        return
     if any(getattr(before, name) != getattr(after, name) for name in same):
         return
     old, new = _hops(before), _hops(after)

@@ -19,7 +19,7 @@ from treadle.planner.documents.collective import Collective, Demand
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.passes.collective.algorithm import LinkCost
-from treadle.planner.passes.collective.collectives import INVERTED, ROUTED_AS, pieces
+from treadle.planner.passes.collective.collectives import IN_SWITCH, INVERTED, ROUTED_AS, pieces
 from treadle.planner.passes.collective.fabric import rotation
 from treadle.planner.passes.collective.throughput import Flow, flow_of
 from treadle.planner.passes.collective.topology import Edge, build_topology
@@ -53,6 +53,8 @@ class Fluid:
     uplinks: tuple[tuple[tuple[Edge, ...], Fraction], ...] = ()
     """Links that share an uplink, and its ns for each byte."""
     racks: tuple[frozenset[int], ...] = ()
+    switched: tuple[frozenset[int], ...] = ()
+    """The members of each switch that adds up or multicasts for the collective."""
 
     def turned(self) -> Fluid:
         return Fluid(
@@ -64,6 +66,7 @@ class Fluid:
             self.islands,
             tuple((tuple((dst, src) for src, dst in port), byte) for port, byte in self.uplinks),
             self.racks,
+            self.switched,
         )
 
     @cached_property
@@ -98,7 +101,18 @@ def fluid_of(collective: Collective, hardware: Hardware, sketch: Sketch) -> Flui
         elif len(kept := tuple(edge for edge in port.links if edge in fixed)) > 1:
             ports.append(kept)
     shift = lcm(*(rotation(it.ranks, it.plan.links, it.plan.ports) for it in (short, long)))
-    fluid = Fluid(short.ranks, short.per_node, wires, tuple(ports), shift, long.islands, tuple(uplinks), long.racks)
+    useful = {*IN_SWITCH.get(collective, ())}
+    fluid = Fluid(
+        short.ranks,
+        short.per_node,
+        wires,
+        tuple(ports),
+        shift,
+        long.islands,
+        tuple(uplinks),
+        long.racks,
+        tuple(frozenset(switch.members) for switch in long.switches if useful & {*switch.in_network}),
+    )
     return fluid.turned() if collective in ("reducescatter", "reduce") else fluid
 
 

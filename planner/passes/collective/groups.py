@@ -91,4 +91,8 @@ def renumbered(topology: LogicalTopology, order: Sequence[int]) -> LogicalTopolo
         hyperedges=tuple(replace(edge, links=moved(edge.links)) for edge in topology.hyperedges),
         islands=groups(topology.islands),
         racks=groups(topology.racks),
+        switches=tuple(
+            structs.replace(switch, members=tuple(sorted(place[rank] for rank in switch.members)))
+            for switch in topology.switches
+        ),
     )

@@ -21,10 +21,10 @@ LEAST_PIECE = 512
 
 def in_pieces(draft: Draft, request: Request, count: int) -> Draft | None:
     """`draft` with every chunk cut into `count` pieces that take its route, in the best order found; None where chunks
-    would be smaller than LEAST_PIECE or more than a plan may have."""
+    would be smaller than LEAST_PIECE or more than a plan may have, and for what switches do."""
     old = draft.problem
     chunkup = old.chunkup * count
-    if old.chunk_bytes < count * LEAST_PIECE or chunkup > max_chunkup(old.collective, old.ranks):
+    if draft.switched or old.chunk_bytes < count * LEAST_PIECE or chunkup > max_chunkup(old.collective, old.ranks):
         return None
     roots = None if old.roots is None else [root for root in old.roots for _ in range(count)]
     problem = replace(request, size_bytes=old.input_bytes).problem(chunkup, roots)

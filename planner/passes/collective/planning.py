@@ -16,7 +16,7 @@ from treadle.planner.documents.plan import InputRef, Plan, Provenance
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.documents.store import digest
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective import auto, exact, greedy, hierarchical, milp, trees
+from treadle.planner.passes.collective import auto, exact, greedy, hierarchical, milp, nvls, trees
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.bound import lower_bound, sentence
 from treadle.planner.passes.collective.check import check
@@ -43,6 +43,7 @@ from treadle.planner.solver import Progress
 from treadle.planner.version import TOOL
 
 METHODS: dict[str, auto.Method] = {
+    "nvls": nvls.synthesize,
     "exact": exact.synthesize,
     "milp": milp.synthesize,
     "recursive-doubling": in_either_order(recursive_doubling.synthesize),
@@ -71,6 +72,8 @@ class CollectiveOptions:
     protocol: Protocol | Literal["auto"] | None = None
     limits: Limits = DEFAULT_LIMITS
     pricing: Pricing | None = None
+    in_switch: bool = True
+    """Whether `auto` may leave the work to switches, which only some runtimes can."""
 
 
 DEFAULTS = CollectiveOptions()
@@ -92,7 +95,7 @@ def plan_collective(
     """
     effort = Effort(options.limits.within(problem.sketch), on_progress, clock or Clock())
     with effort.clock.listening():
-        draft = synthesize(options.method, problem, effort, options.pricing)
+        draft = synthesize(options.method, problem, effort, options.pricing, in_switch=options.in_switch)
         decisions = decisions_of(draft, options.instances or problem.sketch.instances, options.protocol)
         if options.pricing is not None and draft.price is None:
             draft = replace(draft, price=auto.price_of(decisions, effort, options.pricing))
@@ -184,12 +187,15 @@ def require_method(method: str) -> None:
         raise InputError(unknown(method, ["auto", *sorted(METHODS)]), where="--method")
 
 
-def synthesize(method: str, request: Request, effort: Effort, pricing: Pricing | None = None) -> Draft:
-    """What `method`, one of METHODS or "auto", makes of the request; `auto` chooses by `pricing`. Raises InputError for
-    another name."""
+def synthesize(
+    method: str, request: Request, effort: Effort, pricing: Pricing | None = None, *, in_switch: bool = True
+) -> Draft:
+    """What `method`, one of METHODS or "auto", makes of the request; `auto` chooses by `pricing`, and leaves the work
+    to switches only where it may (`in_switch`). Raises InputError for another name."""
     require_method(method)
     if method == "auto":
-        return auto.choose(METHODS, request, effort, pricing)
+        tried = {name: made_by for name, made_by in METHODS.items() if in_switch or name != "nvls"}
+        return auto.choose(tried, request, effort, pricing)
     effort.reached.method = method
     draft = METHODS[method](request, effort)
     return replace(draft, options={**draft.options, **not_followed(method, draft, request.sketch)})

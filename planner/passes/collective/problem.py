@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import permutations
 from math import ceil
 from typing import Literal
 
@@ -21,9 +22,10 @@ from treadle.planner.documents.collective import Collective, Demand, max_chunkup
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective.algorithm import Latency, LinkCost, Port
+from treadle.planner.passes.collective.algorithm import Latency, LinkCost, Port, SwitchCost
 from treadle.planner.passes.collective.collectives import (
     DEMANDING,
+    IN_SWITCH,
     INVERTED,
     ROOTED,
     Chunk,
@@ -90,6 +92,20 @@ class Problem:
     @property
     def ports(self) -> tuple[Port, ...]:
         return self.topology.plan.ports
+
+    @cached_property
+    def switches(self) -> tuple[SwitchCost, ...]:
+        """The switches that can do something for the collective, at the costs of the links between their members."""
+        useful = {*IN_SWITCH.get(self.collective, ())}
+        return tuple(
+            switch
+            for switch in self.topology.switches
+            if useful & {*switch.in_network}
+            and all(
+                (self.links[pair].alpha_ns, self.links[pair].beta_ns) == (switch.alpha_ns, switch.beta_ns)
+                for pair in permutations(switch.members, 2)
+            )
+        )
 
     @cached_property
     def _places(self) -> tuple[list[dict[int, int]], list[dict[int, int]]]:

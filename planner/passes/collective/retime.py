@@ -12,6 +12,7 @@ from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Transfer
 from treadle.planner.passes.collective.messages import Message, in_order, moves_of_messages, timed
+from treadle.planner.passes.collective.nvls import steps_of
 from treadle.planner.passes.collective.problem import Problem
 from treadle.planner.passes.collective.scheduling import Move
 from treadle.planner.passes.collective.synthesis import Draft, Request, request_of
@@ -53,6 +54,30 @@ class Algorithm:
         return Draft(problem=problem, transfers=timed(problem, self.messages), method=method, status=status)
 
 
+@dataclass(frozen=True)
+class InSwitch:
+    """What a switch does for the pieces of a problem, by method `nvls`."""
+
+    problem: Problem
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """As `Algorithm.identity`."""
+        return self.problem.chunkup, "in the switch"
+
+    def time_ns(self, problem: Problem) -> int:
+        """Its makespan on `problem`, which differs from its own in nothing but size."""
+        return max(step.end_ns for step in steps_of(problem))
+
+
+AnyAlgorithm = Algorithm | InSwitch
+
+
+def drafted(draft: Draft) -> AnyAlgorithm:
+    """The algorithm of a draft."""
+    return InSwitch(draft.problem) if draft.switched else algorithm_of(draft.problem, draft.transfers)
+
+
 def algorithm_of(problem: Problem, transfers: tuple[Transfer, ...]) -> Algorithm:
     """The algorithm of timed transfers. A message leaves with what has arrived by then, so the order of the sends is a
     causal order."""
@@ -73,7 +98,7 @@ def algorithm_of(problem: Problem, transfers: tuple[Transfer, ...]) -> Algorithm
     return Algorithm(problem, tuple(found))
 
 
-def resized(algorithm: Algorithm, request: Request, size_bytes: int) -> Problem:
+def resized(algorithm: AnyAlgorithm, request: Request, size_bytes: int) -> Problem:
     """The problem that `algorithm` solves for the request at another size."""
     problem = algorithm.problem
     return replace(request, size_bytes=size_bytes).problem(problem.chunkup, problem.roots)
@@ -83,7 +108,7 @@ def resized(algorithm: Algorithm, request: Request, size_bytes: int) -> Problem:
 class Retimed:
     """A plan's algorithm and the request it answers, to be timed at other sizes."""
 
-    algorithm: Algorithm
+    algorithm: AnyAlgorithm
     request: Request
 
     def at(self, size_bytes: int) -> tuple[int, Problem]:
@@ -96,12 +121,33 @@ def retimed(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch) 
     """Raises InputError where the plan does not fit these inputs."""
     request = request_of(decisions, hardware, sketch)
     problem = request.problem(decisions.chunkup, decisions.roots)
+    if decisions.switched:
+        return Retimed(InSwitch(_of_method(decisions, problem)), request)
     return Retimed(algorithm_of(problem, decisions.transfers), request)
+
+
+def _of_method(decisions: CollectiveDecisions, problem: Problem) -> Problem:
+    """`problem`. Raises InputError unless its steps by method `nvls` are those of the decisions, but for times."""
+    there = sorted((step.chunk, step.op, step.rank, step.switch) for step in steps_of(problem))
+    if sorted((step.chunk, step.op, step.rank, step.switch) for step in decisions.switched) != there:
+        raise InputError("the steps of switches are not those of method nvls, and others are not timed again")
+    return problem
 
 
 def timed_on(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch) -> CollectiveDecisions:
     """The plan's messages at the costs of these inputs. Raises InputError where they have other links or ports."""
     problem = request_of(decisions, hardware, sketch).problem(decisions.chunkup, decisions.roots)
+    if decisions.switched:
+        steps = steps_of(_of_method(decisions, problem))
+        return structs.replace(
+            decisions,
+            links=tuple(problem.links.values()),
+            ports=problem.ports,
+            latency=problem.latency,
+            switches=problem.switches,
+            switched=steps,
+            makespan_ns=max(step.end_ns for step in steps),
+        )
     links = {(link.src, link.dst) for link in decisions.links}
     if {(link.src, link.dst) for link in problem.links.values()} != links:
         raise InputError("the inputs have other links than the plan; plan again")

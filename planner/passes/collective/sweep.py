@@ -30,7 +30,7 @@ from treadle.planner.passes.collective.decisions import decisions_of, instances_
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.planning import METHODS, in_form, plan_of, synthesize
 from treadle.planner.passes.collective.pricing import Key, Pricing, Programs, label, never
-from treadle.planner.passes.collective.retime import Algorithm, algorithm_of, resized
+from treadle.planner.passes.collective.retime import AnyAlgorithm, drafted, resized
 from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.passes.collective.universal import universal_bound
 
@@ -61,7 +61,7 @@ class Candidate:
     name: str
     draft: Draft
     decisions: CollectiveDecisions
-    algorithm: Algorithm
+    algorithm: AnyAlgorithm
     programs: Programs
     simulated: bool
     """Whether protocol and instances are chosen by time, not by size."""
@@ -83,7 +83,7 @@ class Schedules:
     """In place of programs where they are not timed: the schedule, whatever protocol and instances."""
 
     decisions: CollectiveDecisions
-    algorithm: Algorithm
+    algorithm: AnyAlgorithm
     request: Request
 
     def time_us(self, key: Key, input_bytes: int) -> float:
@@ -148,7 +148,11 @@ def sweep(
     for (number, key), low, high in _ranges(found, rows, runs, sizes, over):
         candidate = found[number]
         one = [Setting(low, high, *key)]
-        for setting in one if candidate.simulated else _settings(candidate, low, high, instances, protocol):
+        for setting in (
+            one
+            if candidate.simulated or candidate.decisions.switched
+            else _settings(candidate, low, high, instances, protocol)
+        ):
             ends = [_ends(candidate, size) for size in (setting.min_bytes, setting.max_bytes)]
             entries.append(
                 Entry(
@@ -216,7 +220,7 @@ def _candidates(
             price = prices.get(name)
             draft = replace(drafts[name], price=price, options={"chosen": name})
             decisions = in_form(decisions_of(draft, given, protocol), price)
-            made = algorithm_of(draft.problem, draft.transfers)
+            made = drafted(draft)
             identity = (*made.identity, decisions.ordered, decisions.fused)
             if identity not in found:
                 timed = pricing if price is not None and price.time_us is not None else None

@@ -9,7 +9,7 @@ from typing import Any
 from treadle.planner.documents.collective import Collective, Demand
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.sketch import Sketch
-from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Transfer
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions, SwitchStep, Transfer
 from treadle.planner.passes.collective.pricing import Price
 from treadle.planner.passes.collective.problem import Problem, build_problem
 from treadle.planner.search.bound import Bound
@@ -76,7 +76,11 @@ class Draft:
     """The price of its program, if it is known already."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """What else provenance should say."""
+    switched: tuple[SwitchStep, ...] = ()
+    """In place of transfers: what switches of the problem do."""
 
     @property
     def makespan_ns(self) -> int:
+        if self.switched:
+            return max(step.end_ns for step in self.switched)
         return max((move.arrive_ns for move in self.transfers), default=0)

@@ -7,7 +7,7 @@ Costs are whole nanoseconds, rounded up, so that every time in a plan is exact a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -22,7 +22,7 @@ from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.documents.sketch import InternodeSketch, Policy, Sketch
 from treadle.planner.errors import InputError
 from treadle.planner.machine.nodes import RankUplink, Topology, expand, nic_rates, one_node, require_few, uplinks_of
-from treadle.planner.passes.collective.algorithm import LinkCost, Port
+from treadle.planner.passes.collective.algorithm import LinkCost, Port, SwitchCost
 from treadle.planner.passes.collective.uplinks import uplink_ports
 
 Edge = tuple[int, int]
@@ -58,6 +58,8 @@ class LogicalTopology:
     """The ranks of each unequal node, joined by other links than the network's; such nodes are planned for as one."""
     racks: tuple[frozenset[int], ...] = ()
     """The ranks behind each uplink, if any uplink holds something up."""
+    switches: tuple[SwitchCost, ...] = ()
+    """Those that work in the network and whose members the plan may join by links, each to each."""
 
 
 @dataclass(frozen=True)
@@ -140,16 +142,34 @@ def build_topology(
         return LinkNetwork(links, (*ports, *uplink_ports(across, uplinks, ports)))
 
     routing = network(split)
+    plan = routing if used == split else network(used)
     limited = any(port.beta_ns is not None for port in routing.ports)
     return LogicalTopology(
         ranks=hardware.nodes * per_node,
         per_node=per_node,
         routing=routing,
-        plan=routing if used == split else network(used),
+        plan=plan,
         hyperedges=_hyperedges(sketch, machine, routing.links, groups, chunk_bytes),
         islands=_islands(machine, routing.links.values()) if hardware.nodes == 1 else (),
         racks=tuple(uplink.ranks for uplink in machine.uplinks) if limited else (),
+        switches=tuple(_in_network(machine, plan.links, chunk_bytes)),
     )
+
+
+def _in_network(machine: _Machine, links: dict[Edge, LinkCost], chunk_bytes: int) -> Iterator[SwitchCost]:
+    one = machine.hardware.nodes == 1
+    for node, base in enumerate(machine.bases):
+        for switch in machine.node.switches:
+            members = tuple(base + member for member in sorted(switch.members))
+            if switch.in_network and len(members) > 1 and all(pair in links for pair in permutations(members, 2)):
+                alpha, beta = _cost(switch.alpha_us, switch.beta_us_per_MB, chunk_bytes, 1)
+                yield SwitchCost(
+                    name=switch.name if one else f"{switch.name}@{node}",
+                    members=members,
+                    in_network=switch.in_network,
+                    alpha_ns=alpha,
+                    beta_ns=beta,
+                )
 
 
 def link_cost(link: Link, chunk_bytes: int, share: int = 1) -> LinkCost:

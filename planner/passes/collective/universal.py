@@ -14,19 +14,30 @@ less than lat_l, the time of one byte. Ends of a schedule are whole ns, so bound
                buffer, for what leaves S depends on S and is wanted outside. Tried: every rank, every node, their
                complements, and the worst sets of `throughput`.
     latency    some part must go from its sources to its farthest target: the sum of lat on the cheapest path.
-    groups     allreduce: every byte needs 2 (P - 1) messages between P disjoint groups of ranks. When the first group
-               knows the whole sum, P - 1 messages have led to it, and none of them completed another group; each of
-               these needs one more. So 2 (P - 1) * size bytes leave the groups, each at its own rate.
-    sums       reductions. Contributions to one chunk at one rank take turns, so what a rank knows of a chunk at t is
-               at most what it knew when the last arrival began, plus what that sender knew: with m the least lat, the
-               greatest number of contributions in one place at most doubles every m. For the contributions of one node
-               Y the same holds inside and outside it: out(t) = max(2 out(t - m_out), out(t - x) + in(t - x)) where x
-               is the least lat from Y to others, so the sum is nowhere outside Y before out(t) >= |Y|.
+    groups     allreduce, between groups none of which shares a switch that works in the network: every byte needs
+               2 (P - 1) messages between P disjoint groups of ranks. When the first group knows the whole sum, P - 1
+               messages have led to it, and none of them completed another group; each of these needs one more. So
+               2 (P - 1) * size bytes leave the groups, each at its own rate.
+    in switch  allreduce of one switch that does, with all ranks on equal ports. A transfer of a byte passes one port
+               out and one in, a reduction N out and one in, a multicast one out and N in. Every rank must send at least
+               once and receive at least once. Without the switch a byte needs 2 (N - 1) transfers, with one use of it
+               N - 1 transfers more, so it passes at least min(4 (N - 1), 3 N - 1, 2 (N + 1)) ports, which for N >= 3
+               is 2 (N + 1): the busiest of the 2 N ports carries at least size * (N + 1) / N.
+    sums       reductions without such switches. Contributions to one chunk at one rank take turns, so what a rank
+               knows of a chunk at t is at most what it knew when the last arrival began, plus what that sender knew:
+               with m the least lat, the greatest number of contributions in one place at most doubles every m. For the
+               contributions of one node Y the same holds inside and outside it:
+               out(t) = max(2 out(t - m_out), out(t - x) + in(t - x)) where x is the least lat from Y to others, so the
+               sum is nowhere outside Y before out(t) >= |Y|.
                Two ranks may exchange their sums, so an allreduce can be done with the last round.
     prices     alltoall: let p_x >= 0 be a price of every link and port x. A byte from a to b pays at least its cheapest
                path, dist_p(a, b), and x is paid for at most T - alpha (alpha the least of all links) ns, so
                T >= alpha + sum of size * dist_p / sum of p_x. Prices are the dual values of the concurrent flow problem
                (`concurrent`), made whole numbers; whatever they are, the bound holds.
+
+Cuts and paths hold with switches that add up or multicast: of all that one use of a switch carries across a cut, one
+copy or one summand counts, and that passes the out-port of a rank on this side and the in-port of one on the other,
+with the costs of the link between the two, for beta alone.
 
 Reducescatter, reduce and gather-like halves run backwards over reversed links what allgather and broadcast do.
 """
@@ -44,7 +55,7 @@ from msgspec.structs import replace as replace_port
 from treadle.planner.documents.collective import Collective, Demand
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.sketch import Sketch
-from treadle.planner.passes.collective.bound import cut_bound, named_cut
+from treadle.planner.passes.collective.bound import cut_bound, every_port, in_switch_bound, named_cut
 from treadle.planner.passes.collective.collectives import INVERTED, ROUTED_AS
 from treadle.planner.passes.collective.fabric import rotation
 from treadle.planner.passes.collective.fluid import Floats, Fluid, FluidPart, distances, fluid_of, parts_of, shortest
@@ -81,7 +92,8 @@ def universal_bound(
         found += _cuts(fluid, distance, parts, collective, inverted)
     if collective == "allreduce":
         found += _groups(fluid, size_bytes)
-    if collective in INVERTED:
+        found += _in_switch(fluid, size_bytes)
+    if collective in INVERTED and not fluid.switched:
         found += _sums(fluid if collective == "allreduce" else fluid.turned(), collective, root)
     if not found:
         return Bound(0, Argument("nothing"), "all pieces")
@@ -203,6 +215,8 @@ def _groups(fluid: Fluid, size: int) -> Iterator[Bound]:
             repeat = Fraction(count, stand)
         else:
             groups, repeat = list(apart[word]), Fraction(1)
+        if any(not _inside_one(members, width, apart.get(word, ())) for members in fluid.switched):
+            continue
         for inwards in (False, True):
             sides = [everyone - group if inwards else group for group in groups]
             rate = repeat * sum(flow.rate(caps, limits, side) for side in sides) / SCALE
@@ -211,6 +225,22 @@ def _groups(fluid: Fluid, size: int) -> Iterator[Bound]:
                 time = alpha + ceil(demand * unit / rate)
                 facts: Facts = {"count": count, "groups": word, "demand": demand}
                 yield Bound(time, Argument("groups", {"moving": time}, facts))
+
+
+def _inside_one(members: frozenset[int], width: int, groups: Sequence[frozenset[int]]) -> bool:
+    """Whether one group of `width` consecutive ranks, or without a width one of `groups`, has all `members`."""
+    if width:
+        return min(members) // width == max(members) // width
+    return any(members <= group for group in groups)
+
+
+def _in_switch(fluid: Fluid, size: int) -> Iterator[Bound]:
+    """Allreduce over equal ports of one switch that works in the network."""
+    everyone = frozenset(range(fluid.ranks))
+    if everyone in fluid.switched and fluid.ranks > 2 and len({*fluid.wires.values()}) == 1:
+        wire = fluid.wires[0, 1]
+        if every_port(fluid.ranks, fluid.ports):
+            yield in_switch_bound(fluid.ranks, wire.alpha, size * wire.byte, size, "bytes")
 
 
 def _sums(fluid: Fluid, collective: Collective, root: int) -> Iterator[Bound]:

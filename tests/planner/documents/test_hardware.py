@@ -206,6 +206,11 @@ def test_more_ranks_than_fit_are_refused_before_they_are_built():
         ({"links": (Link(src=0, dst=1, kind="x"),) * 2}, "$.links[1]", "a second x link 0 -> 1"),
         ({"switches": (Switch(name="s", kind="x", members=(0, 9)),)}, "$.switches[0].members[1]", "9"),
         ({"switches": (Switch(name="s", kind="x", members=(0, 0)),)}, "$.switches[0].members[1]", "0 again"),
+        (
+            {"switches": (Switch(name="s", kind="x", members=(0, 1), in_network=("reduce", "reduce")),)},
+            "$.switches[0].in_network[1]",
+            "reduce again",
+        ),
         ({"nics": (Nic(name="n", devices=(4,)),)}, "$.nics[0].devices[0]", "4"),
         ({"nics": (Nic(name="n", devices=(), pcie="p"),)}, "$.nics[0].pcie", "unknown switch 'p'"),
         ({"nics": (Nic(name="n", devices=()),) * 2}, "$.nics[1].name", "second 'n'"),

@@ -97,3 +97,10 @@ def test_the_command_reads_a_log_and_copies_costs(tmp_path: Path, capsys: pytest
     assert "8 x unknown GPU, nvswitch of 8, 4 NICs" in capsys.readouterr().err
     found = import_profile(log)
     assert found.name == "nccl"
+
+
+def test_a_log_with_nvls_is_of_a_switch_that_works_in_the_network() -> None:
+    line = "n0:1:2 [0] NCCL INFO NVLS multicast support is {}available on dev 0 (NVLS_NCHANNELS 16)\n"
+    for word, ops in (("", ("multicast", "reduce")), ("not ", ())):
+        (fabric,) = import_nccl_log(line.format(word) + LOG, "nccl.log", "log").switches
+        assert fabric.in_network == ops

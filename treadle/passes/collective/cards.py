@@ -8,7 +8,7 @@ from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.report.cards import CHECKED, bound_card, time_card
 from treadle.report.page import Card
 
-STOCK = ("ring", "double-tree")
+STOCK = ("ring", "double-tree", "nvls")
 """The algorithms of NCCL that `auto` also makes."""
 
 
@@ -36,5 +36,8 @@ def _against_stock(plan: Plan[CollectiveDecisions]) -> Card:
             name = min(stock, key=lambda name: (stock[name], name))
             return time_card(label, times[chosen] * 1e3, stock[name] * 1e3, f"NCCL's {name} algorithm", how)
     return Card(
-        label, "not compared", None, "Only --method auto also makes the ring and the double tree that NCCL has."
+        label,
+        "not compared",
+        None,
+        "Only --method auto also makes the ring, the double tree and the in-switch algorithm that NCCL has.",
     )

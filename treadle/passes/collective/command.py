@@ -207,6 +207,7 @@ def _facts(plan: Plan[CollectiveDecisions], runtime: Runtime) -> dict[str, Any]:
         "t2_us": None if found.ordering_ns is None else found.ordering_ns / 1000,
         "t3_us": found.makespan_ns / 1000,
         "time_us": plan.prediction.time_us,
+        "switched": len(found.switched),
         "transfers": len(found.transfers),
         "transport": options["transport"],
     }
@@ -226,6 +227,7 @@ def _print_plan(plan: Plan[CollectiveDecisions], method: str, runtime: Runtime) 
     bound = f"lower bound over {certificate.scope} {certificate.lower_bound / 1000:,.3f} us ({verdict})"
     if "program_us" in options["transport"]:
         carried = f"{found.protocol}, {many(found.instances, 'instance')}{', ports in turn' if found.ordered else ''}"
+        carried = options["transport"].get("runtime", carried)
         typer.echo(f"  time         {time_us:,.3f} us, program simulated on {RUNTIMES[runtime]}: {carried}")
         typer.echo(f"  schedule     {_us(found.makespan_ns)} in the alpha-beta model, {bound}")
     else:
@@ -236,7 +238,11 @@ def _print_plan(plan: Plan[CollectiveDecisions], method: str, runtime: Runtime) 
             f"  stages       routing {_us(found.routing_ns)}, ordering {_us(found.ordering_ns)}, "
             f"contiguity {_us(found.makespan_ns)}"
         )
-    typer.echo(f"  transfers    {len(found.transfers)} over {len({(m.src, m.dst) for m in found.transfers})} links")
+    if found.switched:
+        names = ", ".join(switch.name for switch in found.switches)
+        typer.echo(f"  in switch    {many(len(found.switched), 'step')} through {names}")
+    else:
+        typer.echo(f"  transfers    {len(found.transfers)} over {len({(m.src, m.dst) for m in found.transfers})} links")
     if speed is not None:
         typer.echo(f"  bandwidth    {speed:.4g} GB/s (input buffer over time)")
     typer.echo(f"  bound        {certificate.argument}")

@@ -78,7 +78,9 @@ def _plan(bucket: Bucket, given: JobInputs, clock: Clock | None, on_progress: Ca
     price = pricing(given.hardware, None, instances) if priced else None
     return plan_collective(
         make_request("allreduce", given.hardware, sketch, bucket.bytes),
-        options=CollectiveOptions("auto", instances, limits=Limits(time_s=given.limit_s), pricing=price),
+        options=CollectiveOptions(
+            "auto", instances, limits=Limits(time_s=given.limit_s), pricing=price, in_switch=False
+        ),
         clock=clock,
         inputs=references(given.hardware, sketch, None, {"hardware": "hardware.json", "sketch": "sketch.json"}),
         on_progress=on_progress,

@@ -30,7 +30,10 @@ def collective_section(name: str, plan: Plan[CollectiveDecisions], hardware: Har
                 str(move.chunk),
             )
         )
-    bars.sort(key=lambda bar: (tuple(int(end) for end in bar.row.split(" → ")), bar.start_us))
+    for step in decisions.switched:
+        took_us = (step.end_ns - step.start_ns) / 1e3
+        bars.append(Bar(f"{step.rank} → {step.switch}", step.start_ns / 1e3, took_us, step.op, str(step.chunk)))
+    bars.sort(key=lambda bar: ([int(end) for end in bar.row.split(" → ") if end.isdigit()], bar.row, bar.start_us))
     pictures = []
     if hardware is not None:
         from treadle.probe.draw import topology_svg
@@ -38,7 +41,10 @@ def collective_section(name: str, plan: Plan[CollectiveDecisions], hardware: Har
         pictures.append(
             Picture(topology_svg(hardware, dict(bytes_over)), "The links the algorithm uses; wider means more bytes.")
         )
-    pictures.append(Picture(timeline_svg(bars), "Every transfer on its link, labelled with its chunk."))
+    caption = "Every transfer on its link, labelled with its chunk."
+    if decisions.switched:
+        caption = "What each rank loads and stores through the switch, labelled with its chunk."
+    pictures.append(Picture(timeline_svg(bars), caption))
     time_us = plan.prediction.time_us
     bandwidth = decisions.input_bytes / max(time_us * 1e3, 1)
     messages_us = decisions.makespan_ns / 1e3
@@ -47,10 +53,13 @@ def collective_section(name: str, plan: Plan[CollectiveDecisions], hardware: Har
         if f"{messages_us:,.1f}" != f"{time_us:,.1f}"
         else ""
     )
+    moves = many(len(decisions.transfers), "transfer")
+    if decisions.switched:
+        moves = many(len(decisions.switched), "step") + " in the switch"
     text = (
         f"{decisions.collective} of {format_bytes(decisions.input_bytes)} on each of {many(decisions.ranks, 'rank')} "
         f"in {time_us:,.1f} us ({bandwidth:.3g} GB/s of input), "
-        f"{many(len(decisions.transfers), 'transfer')} of {format_bytes(decisions.chunk_bytes)}, "
+        f"{moves} of {format_bytes(decisions.chunk_bytes)}, "
         f"protocol {decisions.protocol}, {many(decisions.instances, 'instance')}.{alone}"
     )
     rows = tuple(

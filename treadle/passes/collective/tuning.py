@@ -3,7 +3,7 @@
 A plan is priced for the runtime that will execute it: for GPUs by `simulate_xml`; for GPUs of several nodes whose
 profile has the costs of grouped messages, by which `treadle.comm` runs programs there, by `simulate_rounds`; for CPUs
 whose profile has the costs of the CPU runtime by `simulate_cpu`; else by links and ports alone. The middle two have no
-protocols.
+protocols. What switches do is priced by `simulate_switched`, without choices.
 
 Simple, LL and LL128 are simulated with 1, 2, 4, ... instances (`treadle.codegen.collective.simulate_xml`). A protocol
 gets more instances as long as doubling them gains GAIN and it takes at most BEHIND times as long as the best one with
@@ -29,6 +29,7 @@ from treadle.codegen.collective.rounds import rounds_of
 from treadle.codegen.collective.simulate_cpu import simulate_cpu
 from treadle.codegen.collective.simulate_program import simulate_program
 from treadle.codegen.collective.simulate_rounds import simulate_rounds
+from treadle.codegen.collective.simulate_switched import simulate_switched
 from treadle.codegen.collective.simulate_xml import simulate_xml
 from treadle.planner.documents.collective import Protocol
 from treadle.planner.documents.hardware import TEARING, Hardware
@@ -38,6 +39,9 @@ from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.pricing import Key, Price, Pricing, Programs, label, never
 
 FORWARDING = RECEIVING & SENDING
+IN_SWITCH: Key = ("Simple", 1)
+"""What a plan says of the work of switches; neither protocol nor instances mean anything to them."""
+SWITCH_RUNTIMES = "MSCCL++ plan or kernels with multimem loads and stores"
 PROTOCOLS: tuple[Protocol, ...] = ("Simple", "LL", "LL128")
 GAIN = 0.05
 BEHIND = 2.0
@@ -220,6 +224,11 @@ class SimulatedPrices:
     def __call__(
         self, decisions: CollectiveDecisions, over: Callable[[], bool] = never, like: Price | None = None
     ) -> Price:
+        if decisions.switched:
+            time = SwitchPrograms(decisions, self.hardware).time_us(IN_SWITCH, decisions.input_bytes)
+            name = label(*IN_SWITCH)
+            alone = {"chosen": name, "simulated_us": {name: time}, "runtime": SWITCH_RUNTIMES}
+            return _price(time, *IN_SWITCH, False, decisions.fused, alone)
         found = tuner(decisions, self.hardware, self.protocol, self.instances, over)
         if isinstance(found, str):
             return _on_links(decisions, found)
@@ -249,10 +258,28 @@ class SimulatedPrices:
         return _price(min(time, in_turn or time), *chosen, ordered, found.decisions.fused, compared)
 
     def programs(self, decisions: CollectiveDecisions, over: Callable[[], bool] = never) -> Programs | None:
+        if decisions.switched:
+            return SwitchPrograms(decisions, self.hardware)
         found = tuner(decisions, self.hardware, self.protocol, self.instances, over)
         if not isinstance(found, str):
             return found
         return None if len(decisions.transfers) > MOST_TRANSFERS else OnLinks(decisions)
+
+
+@dataclass(frozen=True)
+class SwitchPrograms:
+    """The one program of what switches do."""
+
+    decisions: CollectiveDecisions
+    hardware: Hardware
+
+    def time_us(self, key: Key, input_bytes: int) -> float:
+        """Simulated us of a call with `input_bytes` of input on every rank."""
+        return round(simulate_switched(self.decisions, self.hardware, input_bytes), 3)
+
+    def search(self, input_bytes: int) -> dict[Key, float]:
+        """The one program."""
+        return {IN_SWITCH: self.time_us(IN_SWITCH, input_bytes)}
 
 
 @dataclass(frozen=True)
@@ -313,6 +340,8 @@ def links_us(decisions: CollectiveDecisions) -> float:
 
 def program_us(decisions: CollectiveDecisions, hardware: Hardware, transport: TransportChoice) -> float:
     """The time of the program of a plan whose provenance says `transport`, in us, simulated again."""
+    if decisions.switched:
+        return SwitchPrograms(decisions, hardware).time_us(IN_SWITCH, decisions.input_bytes)
     if transport.by_size is not None:
         return links_us(decisions)
     return _alone(decisions, hardware, (decisions.protocol, decisions.instances), decisions.input_bytes)

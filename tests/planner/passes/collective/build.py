@@ -54,6 +54,13 @@ def switch(n: int) -> Hardware:
     return machine(n, (), switches=(fabric,))
 
 
+def in_network(n: int, alpha: float = 1, beta: float = 8, ops=("multicast", "reduce")) -> Hardware:
+    fabric = Switch(
+        name="fabric", kind="switch", members=tuple(range(n)), alpha_us=alpha, beta_us_per_MB=beta, in_network=ops
+    )
+    return machine(n, (), switches=(fabric,))
+
+
 def switch_sketch(n: int, policy: str) -> Sketch:
     return Sketch(
         version=1,

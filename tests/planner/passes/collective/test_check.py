@@ -183,6 +183,7 @@ def test_the_checker_shares_no_code_with_the_methods():
     ours = {module for module in imported if module and module.startswith("treadle.")}
     assert ours == {
         "treadle.planner.passes.collective.algorithm",
+        "treadle.planner.passes.collective.check_switched",  # the same for what switches do
         "treadle.planner.passes.collective.collectives",  # what each collective promises
         "treadle.planner.documents.hardware",
         "treadle.planner.documents.sketch",

@@ -208,3 +208,22 @@ def test_a_protocol_on_cpus_is_said_to_change_no_time(tmp_path, capsys):
     assert "--protocol" not in capsys.readouterr().err
     assert run([*made, "--protocol", "LL128", "-o", str(tmp_path / "asked.plan.json")]) == 0
     assert "--protocol LL128 goes into the generated program; on CPUs no time depends on it" in capsys.readouterr().err
+
+
+def test_a_plan_in_the_switch_from_end_to_end(here, capsys):
+    given = ["--hardware", "ndv5", "--size", "64KiB", "--method", "nvls"]
+    assert run(["plan", "collective", "allreduce", *given, "-o", "a.plan.json"]) == 0
+    out = capsys.readouterr().out
+    assert "simulated on GPUs: MSCCL++ plan or kernels with multimem loads and stores" in out
+    assert "  in switch    64 steps through nvswitch" in out
+    assert run(["check", "--fresh", "a.plan.json"]) == 0
+    assert run(["simulate", "a.plan.json"]) == 0
+    assert "rank 7 reduce" in capsys.readouterr().out
+    assert run(["report", "a.plan.json", "-o", "r.html"]) == 0
+    assert "64 steps in the switch of 2 KiB" in (here / "r.html").read_text()
+    assert run(["generate", "a.plan.json", "--target", "mscclpp-json", "-o", "out"]) == 0
+    assert run(["check", "out/allreduce.json", "out/allreduce_inplace.json"]) == 0
+    capsys.readouterr()
+    for target in ("msccl-xml", "cuda"):
+        assert run(["generate", "a.plan.json", "--target", target, "-o", "other"]) == 2
+        assert "error: a.plan.json: in this plan switch nvswitch adds up or multicasts" in capsys.readouterr().err

@@ -240,3 +240,15 @@ def test_a_plan_that_cannot_be_written_leaves_no_sketch(here, capsys):
     assert run(["plan", "collective", "allgather", *given]) == 2
     assert "found a folder" in capsys.readouterr().err
     assert [path.name for path in here.iterdir()] == ["folder"]
+
+
+def test_a_sweep_in_the_switch(here, capsys):
+    given = ["--hardware", "ndv5", "--sizes", "1K,64K", "--method", "nvls", "-o", "many"]
+    assert run(["plan", "collective", "allreduce", *given]) == 0
+    assert run(["check", "--fresh", "many/selection.json"]) == 0
+    for target in ("mscclpp-json", "nccl-tuner"):
+        assert run(["generate", "many/selection.json", "--target", target, "-o", target]) == 0
+    assert "allreduce,1024,65536,nvls,simple,0,1,8\n" in (here / "nccl-tuner" / "nccl_tuner.conf").read_text()
+    capsys.readouterr()
+    assert run(["generate", "many/selection.json", "--target", "msccl-xml", "-o", "other"]) == 2
+    assert "no range fits into msccl-xml: " in capsys.readouterr().err

@@ -25,6 +25,11 @@ TEARING = frozenset({"pcie"})
 run over them (NCCL, src/graph/tuning.cc: inside a node it takes LL128 over NVLink only)."""
 
 
+InNetwork = Literal["multicast", "reduce"]
+"""What a switch does with data on its way: it gives what one member writes to all members, or gives one member the sum
+of what all hold."""
+
+
 class Device(Record, frozen=True, kw_only=True):
     """What runs operators; `count` equal devices per node are ranks of the node."""
 
@@ -74,6 +79,8 @@ class Switch(Record, frozen=True, kw_only=True):
     alpha_us: Amount | None = None
     beta_us_per_MB: Amount | None = None
     count: Positive = 1
+    in_network: tuple[InNetwork, ...] = ()
+    """What it does in the network (NVLink SHARP does both). The costs are then those of a read or a write as well."""
 
 
 class Nic(Record, frozen=True, kw_only=True):
@@ -290,6 +297,9 @@ class Hardware(Document, frozen=True, kw_only=True, tag_field="kind", tag="hardw
             yield from _cost_problems(f"{prefix}.links[{index}]", link)
         for index, switch in enumerate(self.switches):
             yield from _cost_problems(f"{prefix}.switches[{index}]", switch)
+            for place, op in enumerate(switch.in_network):
+                if op in switch.in_network[:place]:
+                    yield f"{prefix}.switches[{index}].in_network[{place}]", f"{op} again", "each once"
         seen: set[tuple[int, int, str]] = set()
         for index, link in enumerate(self.links):
             for field in ("src", "dst"):

@@ -26,8 +26,8 @@ run over them (NCCL, src/graph/tuning.cc: inside a node it takes LL128 over NVLi
 
 
 InNetwork = Literal["multicast", "reduce"]
-"""What a switch does with data on its way: it gives what one member writes to all members, or gives one member the sum
-of what all hold."""
+"""What a switch does with data that passes it: it gives what one member writes to all members, or gives one member the
+sum of what all hold."""
 
 
 class Device(Record, frozen=True, kw_only=True):

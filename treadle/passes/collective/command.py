@@ -253,7 +253,7 @@ def _print_plan(plan: Plan[CollectiveDecisions], method: str, runtime: Runtime, 
         by = options.get("chosen", method)
         typer.echo(f"  not followed by {by}: {', '.join(passed_over)}; --method milp follows them")
     _print_transport(found.protocol, found.instances, options["transport"])
-    print_rival(hardware, found.collective, found.input_bytes, time_us if runtime == "gpu" else None)
+    print_rival(hardware, found.collective, found.input_bytes, time_us if runtime in ("gpu", "nccl") else None)
 
 
 def _speed(plan: Plan[CollectiveDecisions]) -> float | None:

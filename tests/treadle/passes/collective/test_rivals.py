@@ -69,8 +69,8 @@ def selection(*pairs: tuple[tuple[float, float], tuple[float, float]], fitted: b
     entry = Entry(min_bytes=1, max_bytes=1024, plan=plan, method="ring", protocol="LL", instances=1,
                   predicted_us=(1, 1), bound_us=(1, 1))  # fmt: skip
     rivals = tuple(
-        NcclRange(min_bytes=1024 * place, max_bytes=1024 * place + 1023, algorithm="ring", protocol="LL", channels=(1, 1),
-              time_us=nccl, plan_us=plan_us)
+        NcclRange(min_bytes=1024 * place, max_bytes=1024 * place + 1023, algorithm="ring", protocol="LL",
+                  channels=(1, 1), time_us=nccl, plan_us=plan_us)
         for place, (nccl, plan_us) in enumerate(pairs)
     )  # fmt: skip
     return Selection(version=1, collective="allreduce", ranks=4, nodes=1, tolerance=0.05, sizes=(1,), inputs={},

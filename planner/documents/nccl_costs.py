@@ -28,3 +28,4 @@ class NcclLibrary(Record, frozen=True, kw_only=True):
     """The most that rings and trees take."""
     nvls_channels: Positive | None = None
     methods: dict[Method, NcclFactors] = {}
+    """A method without factors, where others have some, takes the largest of all."""

@@ -82,6 +82,14 @@ class NcclMachine:
         """The same by NCCL's own numbers, by which it chooses where no tuner does."""
         return replace(self, factors={})
 
+    def factors_of(self, method: Method) -> NcclFactors:
+        """Those of the profile; for a method without any the largest of all, so that what was never measured is the
+        best only where NCCL itself would prefer it."""
+        if not self.factors or method in self.factors:
+            return self.factors.get(method, NcclFactors())
+        largest = max(factor for each in self.factors.values() for factor in (each.latency, each.bytes))
+        return NcclFactors(latency=largest, bytes=largest)
+
 
 @dataclass(frozen=True)
 class NcclMethod:
@@ -112,7 +120,7 @@ class NcclMethod:
 
     def time_us(self, nbytes: int) -> float:
         """us of a call with `nbytes` as NCCL counts them, with the factors of the profile."""
-        factors = self.library.factors.get(self.method, NcclFactors())
+        factors = self.library.factors_of(self.method)
         latency, moved = self.parts_us(nbytes)
         return factors.latency * latency + factors.bytes * moved
 

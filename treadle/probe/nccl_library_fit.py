@@ -49,7 +49,7 @@ class LibrarySize:
 
 @dataclass(frozen=True)
 class LibraryFit:
-    """`hardware` has the factors; `left_out` says which runs tell nothing."""
+    """`hardware` has the factors; `left_out` says which runs have no part in it."""
 
     hardware: Hardware
     library: NcclLibrary

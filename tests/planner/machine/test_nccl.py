@@ -139,6 +139,8 @@ def test_factors_of_the_profile():
     latency, moved = priced(hopper())["ring LL"].parts_us(10**6)
     assert priced(slow)["ring LL"].time_us(10**6) == pytest.approx(2 * latency + 3 * moved)
     assert priced(slow)["ring LL"].channels(2**30) == 8
+    latency, moved = priced(hopper())["tree LL"].parts_us(10**6)
+    assert priced(slow)["tree LL"].time_us(10**6) == pytest.approx(3 * latency + 3 * moved), "never measured"
     assert library(slow).own.factors == {}
 
 
@@ -152,3 +154,15 @@ def test_what_is_not_priced_is_said():
 def test_bytes_as_nccl_counts_them():
     assert call_bytes("allgather", 8, 1000) == 8000
     assert call_bytes("allreduce", 8, 1000) == call_bytes("reducescatter", 8, 1000) == 1000
+
+
+@pytest.mark.parametrize("measured", [["ring LL"], ["ring LL", "nvls"], ["tree LL128", "ring Simple"]])
+def test_what_was_never_measured_is_taken_only_where_nccl_prefers_it(measured):
+    machine = hopper(in_network=("multicast", "reduce"))
+    factors = {name: NcclFactors(latency=1.2 + place, bytes=3.0 - place) for place, name in enumerate(measured)}
+    library = replace(machine, transports=Transports(nccl_library=NcclLibrary(methods=factors)))
+    by_factors, by_nccl = priced(library), priced(machine)
+    for size in (2**power for power in range(3, 34)):
+        chosen = best(tuple(by_factors.values()), size).method
+        if chosen not in measured:
+            assert by_nccl[chosen].time_us(size) < min(by_nccl[name].time_us(size) for name in measured)

@@ -14,7 +14,7 @@ from treadle.cli.lazy import new_app
 from treadle.cli.options import Json, one_of
 
 FOLDERS = {
-    "collective": "synthesis quality uplinks order predictions gpu lab xml_simulation",
+    "collective": "synthesis quality uplinks order predictions gpu lab xml_simulation nccl",
     "memory": "execution models equal_peak gpu partitioner planning tight ablation savings",
     "swap": "models evaluation baselines real search inference recompute",
     "fusion": "published planning stress reachable tables resources cpu gpu",

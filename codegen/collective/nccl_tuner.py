@@ -4,28 +4,22 @@ Format: NVIDIA/nccl, plugins/tuner/example (`nccl_tuner.conf`): one line
 `collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks`, the first match wins. A row makes one entry
 of NCCL's cost table free; NCCL ignores it where it cannot run that entry. The plugin begins every call with one
 channel and -1 keeps that; with 0 NCCL chooses the number of channels (`plugin.c`, `getCollInfo`). Our plans themselves
-do not run in NCCL: a row is written only where NCCL has the method, the other ranges are comments.
+do not run in NCCL: rows are the rivals of the selection, NCCL's best by size; comments say what our plan would take.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import groupby
+
 from treadle.codegen.templates import remark
-from treadle.planner.documents.selection import Entry, Selection
+from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.documents.selection import NcclRange, Selection
 
 FILE_NAME = "nccl_tuner.conf"
-
-ALGORITHMS: dict[tuple[str, str], str] = {
-    **{(name, "ring"): "ring" for name in ("allgather", "allreduce", "broadcast", "reduce", "reducescatter")},
-    **{(name, "nvls"): "nvls" for name in ("allgather", "allreduce", "reducescatter")},
-    ("allreduce", "double-tree"): "tree",
-    ("allreduce", "binomial"): "tree",
-    ("allgather", "halving-doubling"): "pat",
-    ("reducescatter", "halving-doubling"): "pat",
-}
-"""NCCL's name of our methods, by collective. NCCL runs Tree for allreduce only, NVLS not for a broadcast or reduce,
-and PAT for one GPU in each node."""
-
 CHANNELS = 0
+LIMIT = 2**64 - 1
+"""What the last row ends with: as many bytes as the plugin can read."""
 
 HEADER = """\
 # Which of NCCL's algorithms to take, from treadle's selection for {name} on {nodes}.
@@ -39,37 +33,71 @@ HEADER = """\
 # The environment wins: NCCL_ALGO and NCCL_PROTO switch a row off. So does NCCL for what it cannot run, such as LL128
 # on links that do not keep 128 bytes together.
 """
+MODEL = """\
+# Rows are NCCL's best by its own model of itself, times the factors in transports.nccl_library of the profile. Without
+# factors they repeat what NCCL chooses anyway; `treadle profile import` fits them to logs of nccl-tests.
+"""
+NONE = """\
+# No row: {why}. NCCL makes its own choice.
+"""
 
 
 def emit(selection: Selection) -> str:
     """The text of the configuration."""
     nodes = "1 node" if selection.nodes == 1 else f"{selection.nodes} nodes"
-    lines = [HEADER.format(name=selection.name, nodes=nodes)]
-    for entry in selection.entries:
-        low, high = call_bytes(selection, entry)
-        algorithm, method = algorithm_of(selection, entry), remark(entry.method)
-        times = f"predicted {entry.predicted_us[0]:.3f} to {entry.predicted_us[1]:.3f} us"
-        if algorithm is None:
-            lines.append(f"# {low} to {high} bytes: {method}, {times}. NCCL has no such algorithm and chooses.\n")
-            continue
-        lines.append(f"# {method}, {times} as planned\n")
-        protocol = "simple" if algorithm == "pat" else entry.protocol.lower()  # PAT has only one
-        fields = (selection.collective, low, high, algorithm, protocol, CHANNELS, selection.nodes, selection.ranks)
-        lines.append(",".join(map(str, fields)) + "\n")
-    return "".join(lines)
+    header = HEADER.format(name=selection.name, nodes=nodes)
+    if not selection.rivals:
+        plans = (
+            f"# {' to '.join(map(str, call_bytes(selection, entry.min_bytes, entry.max_bytes)))} bytes: "
+            f"{remark(entry.method)}, predicted {entry.predicted_us[0]:.3f} to {entry.predicted_us[1]:.3f} us\n"
+            for entry in selection.entries
+        )
+        return "".join([header, NONE.format(why=why_none(selection)), *plans])
+    rows = (line for group in _rows(selection) for line in _row(selection, group))
+    return "".join([header, MODEL, *rows])
 
 
-def algorithm_of(selection: Selection, entry: Entry) -> str | None:
-    """NCCL's algorithm for an entry, None where it has none."""
-    found = ALGORITHMS.get((selection.collective, entry.method))
-    return None if found == "pat" and selection.ranks != selection.nodes else found
+def why_none(selection: Selection) -> str:
+    """Why a selection has no rivals."""
+    if selection.collective in ("allreduce", "allgather", "reducescatter", "broadcast", "reduce"):
+        return "the selection has no times of NCCL; plan it again on a profile of equal nodes of GPUs"
+    return f"NCCL has one algorithm for {selection.collective}, and its tuner none to choose"
 
 
-def call_bytes(selection: Selection, entry: Entry) -> tuple[int, int]:
-    """The entry's range in the bytes that NCCL and MSCCL compare: all ranks' parts together. For an allgather that is
-    the output; a scatter counts the part of one rank, every other collective the input."""
+def call_bytes(selection: Selection, low: int, high: int) -> tuple[int, int]:
+    """A range of the input of a rank in the bytes that NCCL and MSCCL compare: all ranks' parts together. For an
+    allgather that is the output; a scatter counts the part of one rank, every other collective the input."""
     if selection.collective == "allgather":
-        return entry.min_bytes * selection.ranks, (entry.max_bytes + 1) * selection.ranks - 1
+        return low * selection.ranks, (high + 1) * selection.ranks - 1
     if selection.collective == "scatter":
-        return -(-entry.min_bytes // selection.ranks), entry.max_bytes // selection.ranks
-    return entry.min_bytes, entry.max_bytes
+        return -(-low // selection.ranks), high // selection.ranks
+    return low, high
+
+
+def _rows(selection: Selection) -> Iterator[list[NcclRange]]:
+    """Neighbours of one algorithm and protocol, which are one row."""
+    for _, group in groupby(selection.rivals, key=lambda rival: (rival.algorithm, rival.protocol)):
+        yield list(group)
+
+
+def _row(selection: Selection, group: list[NcclRange]) -> Iterator[str]:
+    for rival in group:
+        span = f"{format_bytes(rival.min_bytes)} to {format_bytes(rival.max_bytes)} of input"
+        ours = selection.at(rival.min_bytes)
+        plan = "no plan" if ours is None else f"the plan {remark(ours.method)}"
+        if rival.plan_us is not None:
+            plan += f" {_us(rival.plan_us)}"
+        yield f"# {span}: {_us(rival.time_us)} on {_channels(rival)}; {plan}\n"
+    low, high = call_bytes(selection, group[0].min_bytes, group[-1].max_bytes)
+    last = LIMIT if group[-1] is selection.rivals[-1] else high
+    fields = (selection.collective, low, last, group[0].algorithm, group[0].protocol.lower(), CHANNELS)
+    yield ",".join(map(str, (*fields, selection.nodes, selection.ranks))) + "\n"
+
+
+def _us(times: tuple[float, float]) -> str:
+    return f"{times[0]:.3f} to {times[1]:.3f} us"
+
+
+def _channels(rival: NcclRange) -> str:
+    low, high = rival.channels
+    return f"{high} channel{'s' * (high > 1)}" if low == high else f"{low} to {high} channels"

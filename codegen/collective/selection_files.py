@@ -53,7 +53,8 @@ def generate_selection(
         place = f"{number:02d}"
         try:
             asked = msgspec.structs.replace(decisions, protocol=entry.protocol, instances=entry.instances)
-            made = fitted(asked, entry.plan.file, wanted.name, runtime, nccl_tuner.call_bytes(selection, entry))
+            span = nccl_tuner.call_bytes(selection, entry.min_bytes, entry.max_bytes)
+            made = fitted(asked, entry.plan.file, wanted.name, runtime, span)
         except InputError as error:
             left_out[place] = str(error)
             continue

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from treadle.planner.documents.nccl_costs import NcclLibrary
 from treadle.planner.documents.scalars import Amount, Positive, PositiveAmount, Record
 
 PIECE_BYTES = 1 << 17
@@ -85,3 +86,5 @@ class Transports(Record, frozen=True, kw_only=True):
 
     cpu: CpuTransport | None = None
     nccl: GroupedTransport | None = None
+    nccl_library: NcclLibrary | None = None
+    """NCCL's own algorithms, no backend of ours: what plans are compared with."""

@@ -208,7 +208,7 @@ def machine_of(hardware: Hardware) -> Machine:
     count = device.multiprocessors or MULTIPROCESSORS
     processor = multiprocessor(flops, count) if device.kind == "gpu" else None
     launch = device.launch_us or LAUNCH_US
-    kind, alpha, node_rate = _inside(hardware)
+    kind, alpha, node_rate = fabric_of(hardware)
     if transport.device_gbps is not None:
         node_rate = min(node_rate, transport.device_gbps * 1e3 / efficient)
     network, sets = hardware.network, nic_sets(hardware)
@@ -274,10 +274,11 @@ def _protocol(name: str, hardware: Hardware, kind: str, alpha: float) -> Protoco
     return Protocol(name, BASE_US[name], max(inside, alpha), max(HOP_US["network"][name], network), share, rate)
 
 
-def _inside(hardware: Hardware) -> tuple[str, float, float]:
-    """Kind and alpha of what joins the devices of a node, and the rate of the worst joined device into it.
+def fabric_of(hardware: Hardware) -> tuple[str, float, float]:
+    """Kind and alpha of what joins the devices of a node, and the rate of the worst joined device into it, in bytes
+    per us.
 
-    Of several kinds of link the one that carries most counts.
+    Of several kinds of link the one that carries most counts. Raises InputError when one carries no costs.
     """
     rates: dict[str, dict[int, float]] = {}
     alphas: dict[str, float] = {}

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from treadle.check.plan import require_accepted
 from treadle.passes.collective.tuning import pricing
 from treadle.planner.documents import store
@@ -19,6 +21,7 @@ from treadle.planner.passes import require_pass
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.pricing import Programs, label
 from treadle.planner.passes.collective.retime import Retimed, retimed
+from treadle.planner.passes.collective.rivals import fitted, rivals
 from treadle.planner.passes.collective.universal import universal_bound
 
 
@@ -72,6 +75,7 @@ def against_times(
                 if not math.isclose(stated, truth, rel_tol=1e-9):
                     yield f"entries[{index}]: {what} {stated:g} us at {format_bytes(size)}, the plan takes {truth:g} us"
         yield from _simulated(entry, f"entries[{index}]", programs.get(entry.plan.file))
+    yield from _against_nccl(selection, plans, made_from, programs)
     for size in selection.sizes:
         used = selection.at(size)
         if used is None:
@@ -86,6 +90,32 @@ def against_times(
         took = times[used.plan.file, (used.protocol, used.instances)]
         if took > (1 + selection.tolerance) * times[best] * (1 + 1e-9):
             yield f"{format_bytes(size)}: {used.plan.file} takes {took:g} us, {best[0]} only {times[best]:g} us"
+
+
+def _against_nccl(
+    selection: Selection,
+    plans: Mapping[str, Plan[CollectiveDecisions]],
+    made_from: Mapping[str, tuple[Hardware, Sketch]],
+    programs: Mapping[str, Programs],
+) -> Iterator[str]:
+    """Whether NCCL's own times are those of its model on the profile, and ours next to them those of our programs."""
+    if not selection.rivals:
+        return  # a selection of before they were priced
+    hardware, _ = made_from[selection.entries[0].plan.file]
+    cuts = [*(entry.min_bytes for entry in selection.entries), selection.entries[-1].max_bytes + 1]
+    truths = rivals(hardware, selection.collective, cuts, lambda size: None)
+    stands = [replace(rival, plan_us=None) for rival in selection.rivals] == list(truths)
+    if not stands or selection.rivals_fitted != fitted(hardware):
+        yield "rivals: not those of NCCL's model on this profile"
+        return
+    for index, rival in enumerate(selection.rivals):
+        used = selection.at(rival.min_bytes)
+        if rival.plan_us is None or used is None or used.plan.file not in programs:
+            continue
+        for size, stated in zip((rival.min_bytes, rival.max_bytes), rival.plan_us, strict=True):
+            truth = programs[used.plan.file].time_us((used.protocol, used.instances), size)
+            if not math.isclose(stated, truth, rel_tol=1e-6, abs_tol=2e-3):
+                yield f"rivals[{index}]: our program {stated:g} us at {format_bytes(size)}, this version {truth:g} us"
 
 
 def _simulated(entry: Entry, where: str, programs: Programs | None) -> Iterator[str]:

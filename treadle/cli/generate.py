@@ -17,7 +17,6 @@ from treadle.planner.documents.scalars import many
 
 if TYPE_CHECKING:
     from treadle.planner.documents.artefact import Artefact
-    from treadle.planner.documents.selection import Selection
 
 MOST_HEADERS = 16
 """That are listed by name."""
@@ -112,9 +111,11 @@ def command(
         manifest = write(artefacts, folder)
         for place, why in manifest.facts.get("left_out", {}).items():
             note(f"range {place} left out: {why}")
-        if manifest.target == "nccl-tuner" and isinstance(document, Selection):
-            for line in _without_rows(document):
-                note(line)
+        if manifest.target == "nccl-tuner" and isinstance(document, Selection) and not document.rivals:
+            from treadle.codegen.collective.nccl_tuner import FILE_NAME as TUNER_FILE
+            from treadle.codegen.collective.nccl_tuner import why_none
+
+            note(f"{TUNER_FILE}: no row, for {why_none(document)}")
         predicted, budget = (manifest.facts.get(key) for key in ("predicted_bytes", "budget_bytes"))
         if isinstance(document, Plan) and predicted is not None and budget is not None and predicted > budget:
             from treadle.planner.documents.scalars import format_bytes
@@ -166,15 +167,6 @@ def _carried(manifest: Artefact) -> str:
     size, copies = format_bytes(carried["bytes"]), carried["planned_copies"]
     moves = f"{many(carried['moves'], 'activation')} ({size}) of the plan's {many(copies, 'transfer')}"
     return f"PyTorch moves {moves} as planned; the rest stays on the device, so its memory is not promised"
-
-
-def _without_rows(selection: Selection) -> Iterator[str]:
-    """A line where NCCL has none of the selection's methods."""
-    from treadle.codegen.collective.nccl_tuner import FILE_NAME, algorithm_of
-
-    if not any(algorithm_of(selection, entry) for entry in selection.entries):
-        ranges = many(len(selection.entries), "range")
-        yield f"{FILE_NAME}: no row of {ranges} has an equivalent in NCCL, which makes its own choice"
 
 
 def _strangers(files: Mapping[str, str]) -> Iterator[str]:

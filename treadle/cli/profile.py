@@ -14,6 +14,7 @@ import typer
 from treadle.cli.completion import profiles as profile_names
 from treadle.cli.json_output import print_json
 from treadle.cli.lazy import new_app
+from treadle.cli.nccl_library import library_facts, show_library
 from treadle.cli.options import Json, Nodes, document_option, hardware_option, positive, size_option, written
 from treadle.cli.output import (
     live_line,
@@ -33,6 +34,7 @@ from treadle.probe.resolve import LOCAL, load_hardware
 if TYPE_CHECKING:
     from treadle.probe.fit import LinkFit
     from treadle.probe.nccl_fit import CollectiveFit
+    from treadle.probe.nccl_library_fit import LibraryFit
 
 
 command = new_app(
@@ -208,10 +210,11 @@ def import_(
     from treadle.probe.importer import costs_for, import_profile, import_times, with_costs
 
     costs = None if costs_from is None else load_hardware(costs_from)
-    fit = None if message_size or cost_scale else import_times(Path(file), name, costs)
-    if fit is not None:
-        store.save(fit.hardware, output)
-        _show_collective_fit(fit, output, as_json)
+    times = None if message_size or cost_scale else import_times(Path(file), name, costs)
+    if times is not None:
+        fit, library = times
+        store.save(fit.hardware if library is None else library.hardware, output)
+        _show_collective_fit(fit, library, output, as_json)
         return
     hardware = import_profile(Path(file), name, message_size, cost_scale, costs)
     if costs is not None:
@@ -233,7 +236,7 @@ def import_(
         )
 
 
-def _show_collective_fit(fit: CollectiveFit, output: str, as_json: bool) -> None:
+def _show_collective_fit(fit: CollectiveFit, library: LibraryFit | None, output: str, as_json: bool) -> None:
     if as_json:
         found = {"part": fit.part, "alpha_us": fit.alpha_us, "beta_us_per_MB": fit.beta_us_per_MB}
         found["sizes"] = [
@@ -246,7 +249,8 @@ def _show_collective_fit(fit: CollectiveFit, output: str, as_json: bool) -> None
             }
             for row in fit.rows
         ]
-        print_json("profile-import", {**_summary(fit.hardware), "fit": found})
+        nccl = {} if library is None else {"nccl_library": library_facts(library)}
+        print_json("profile-import", {**_summary(fit.hardware), "fit": found, **nccl})
         return
     for collective in dict.fromkeys(row.collective for row in fit.rows):
         rows = [row for row in fit.rows if row.collective == collective]
@@ -260,6 +264,8 @@ def _show_collective_fit(fit: CollectiveFit, output: str, as_json: bool) -> None
         )
     largest = fit.largest
     note(f"largest residual {100 * largest.residual:+.1f}% at {format_bytes(largest.size)} of {largest.collective}")
+    if library is not None:
+        show_library(library)
     for test in fit.others:
         note(f"left out {test}: the fit knows allreduce, allgather and reducescatter")
     cost = f"alpha {fit.alpha_us:.4g} us, beta {fit.beta_us_per_MB:.4g} us/MiB"

@@ -14,9 +14,10 @@ from treadle.planner.documents.hardware import Hardware, Link, Switch
 from treadle.planner.documents.parsing import parse
 from treadle.planner.errors import InputError
 from treadle.probe.lstopo_xml import import_lstopo
-from treadle.probe.nccl_fit import CollectiveFit, fit_profile
+from treadle.probe.nccl_fit import NO_COSTS, CollectiveFit, fit_profile, machine_of_runs
+from treadle.probe.nccl_library_fit import LibraryFit, channels_of, fit_library
 from treadle.probe.nccl_log import has_topology, import_nccl_log, is_log, summary
-from treadle.probe.nccl_tests import read_times
+from treadle.probe.nccl_tests import NcclTimes, read_times
 from treadle.probe.nccl_xml import import_nccl
 from treadle.probe.nvidia_smi import import_nvidia_smi
 from treadle.probe.resolve import load_hardware
@@ -70,8 +71,11 @@ def import_profile(
     return hardware
 
 
-def import_times(path: Path, name: str | None, costs: Hardware | None) -> CollectiveFit | None:
-    """A profile fitted to the times of a file of nccl-tests; None when the file is something else.
+def import_times(
+    path: Path, name: str | None, costs: Hardware | None
+) -> tuple[CollectiveFit, LibraryFit | None] | None:
+    """A profile fitted to the times of a file of nccl-tests, links first, then NCCL's own algorithms on GPUs; None when
+    the file is something else.
 
     The topology is that of the log of NCCL in the file, with what it lacks from `costs`, else that of `costs`. Raises
     InputError when the file cannot be read or fitted, or there is no topology.
@@ -84,14 +88,31 @@ def import_times(path: Path, name: str | None, costs: Hardware | None) -> Collec
     if has_topology(text):
         logged = import_nccl_log(text, where, name)
         topology = with_costs(logged, costs) if costs is not None else logged
-        return fit_profile(measured, topology, name, where, f"its log ({summary(text)})")
+        fit = fit_profile(measured, topology, name, where, f"its log ({summary(text)})")
+        counted = replace(topology, transport=NO_COSTS)  # the rates of the log are those that NCCL counts with
+        return fit, fit_library(measured.runs, _as_run(measured, counted, fit), fit.hardware, channels_of(text))
     if costs is None:
         raise InputError(
             "found times of nccl-tests and no topology, expected --costs-from NAME with that of the machine, or a run "
             "with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,GRAPH, whose log has it",
             where=where,
         )
-    return fit_profile(measured, costs, name, where)
+    fit = fit_profile(measured, costs, name, where)
+    return fit, fit_library(measured.runs, _as_run(measured, costs, fit), fit.hardware, channels_of(text))
+
+
+def _as_run(measured: NcclTimes, topology: Hardware, fit: CollectiveFit) -> Hardware:
+    """The machine on which NCCL chose: fitted costs only where the topology has none."""
+    known = machine_of_runs(measured.runs, topology, topology.name)
+    links = tuple(one if one.beta_us_per_MB else two for one, two in zip(known.links, fit.hardware.links, strict=True))
+    switches = tuple(
+        one if one.beta_us_per_MB else two for one, two in zip(known.switches, fit.hardware.switches, strict=True)
+    )
+    return replace(
+        known,
+        links=tuple(replace(link, alpha_us=link.alpha_us or 0.0) for link in links),
+        switches=tuple(replace(switch, alpha_us=switch.alpha_us or 0.0) for switch in switches),
+    )
 
 
 def _name_of(path: Path) -> str:

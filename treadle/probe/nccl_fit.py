@@ -71,21 +71,22 @@ class CollectiveFit:
 
 def fit_profile(measured: NcclTimes, costs: Hardware, name: str, source: str, origin: str = "") -> CollectiveFit:
     """The profile `costs` as `name`, with alpha and beta of what its ring is slowest on: the network where there are
-    several nodes, else its one kind of links.
+    several nodes, else its one kind of links. Of runs in several settings the fastest counts at each size.
 
     A profile of one node with a network stands for as many nodes as `measured` has hosts. `origin` says in the sources
     where the topology is from, if not from a profile. Raises InputError when ranks or hosts are not the profile's, its
     nodes are unequal or it has several kinds of links, and when the times do not grow with the size.
     """
-    base = _machine(measured.runs, costs, source)
+    runs = measured.fastest
+    base = machine_of_runs(runs, costs, source)
     part = base.network.kind if base.nodes > 1 and base.network is not None else _kind(base)
-    rows, times = _equations(base, measured.runs)
-    alpha, beta = _robust(rows / times[:, None])
+    rows, times = _equations(base, runs)
+    alpha, beta = robust(rows / times[:, None])
     if np.max(rows[:, 1] * beta / times) < LEAST_SHARE:
         raise InputError("found times that do not grow with the size, expected larger sizes too (-e 1G)", where=source)
-    sources = _sources(base, measured.runs, origin or f"profile {costs.name}")
+    sources = _sources(base, runs, origin or f"profile {costs.name}")
     hardware = replace(_with(base, alpha, beta), name=name, transport=NO_COSTS, sources=sources)
-    sizes = [(run.collective, size, time) for run in measured.runs for size, time in run.times.items()]
+    sizes = [(run.collective, size, time) for run in runs for size, time in run.times.items()]
     fitted = map(float, rows @ np.array([alpha, beta]))
     table = tuple(FittedSize(*size, fit) for size, fit in zip(sizes, fitted, strict=True))
     return CollectiveFit(hardware, part, alpha, beta, table, measured.others)
@@ -100,7 +101,8 @@ def _equations(base: Hardware, runs: tuple[CollectiveTimes, ...]) -> tuple[np.nd
     return np.vstack(blocks), np.array([time for run in runs for time in run.times.values()])
 
 
-def _machine(runs: tuple[CollectiveTimes, ...], costs: Hardware, source: str) -> Hardware:
+def machine_of_runs(runs: tuple[CollectiveTimes, ...], costs: Hardware, source: str) -> Hardware:
+    """`costs` with as many nodes as the runs have. Raises InputError as `fit_profile`."""
     base = costs
     if costs.network is None and max(run.hosts for run in runs) > 1:
         raise InputError(
@@ -163,8 +165,8 @@ def _with(hardware: Hardware, alpha: float, beta: float) -> Hardware:
     )
 
 
-def _robust(rows: np.ndarray) -> tuple[float, float]:
-    """Alpha and beta with rows @ (alpha, beta) near 1."""
+def robust(rows: np.ndarray) -> tuple[float, float]:
+    """Two factors, none below 0, with rows @ factors near 1; few outliers count little."""
     start, _ = nnls(rows, np.ones(len(rows)))
     scale = np.where(start > 0, start, 1 / rows.max(axis=0))
     scaled = rows * scale

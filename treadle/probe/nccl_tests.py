@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import PurePath
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from treadle.planner.documents.parsing import parse
 from treadle.planner.documents.scalars import many
@@ -27,7 +27,19 @@ PREFIX = re.compile(r"^\s*(?:\[[^\[\]\s]*\d+,\d+\]<std(?:out|err)>:|\[\d+\](?= )
 _EXPECTED_TEST = f"one of {', '.join(TESTS)}, whose rings the fit knows"
 _RANK = re.compile(r"#\s+Rank\s+(\d+)(?:\s+Group\s+(\d+))?\s+Pid\s+\d+\s+on\s+(\S+)\s+device")
 _HEADER = re.compile(r"#\s+size\s+count\s+type\s.*\b(?:time|cputime)\b")
+_SET = re.compile(r"\bNCCL_(ALGO|PROTO)(?:=| set by environment to )[\"']?([\w^,;:]+)")
+_TOOK = re.compile(r"NCCL INFO (\w+): (\d+) Bytes -> Algo (\w+) proto (\w+) channel")
 _TEST = re.compile(r"\b([a-z]\w*?_perf)(?:_mpi)?\b")
+
+
+class Setting(NamedTuple):
+    """`NCCL_ALGO` and `NCCL_PROTO` of a run, as they are written; empty where they are not set."""
+
+    algorithms: str = ""
+    protocols: str = ""
+
+
+UNSET = Setting()
 
 
 @dataclass(frozen=True)
@@ -38,14 +50,26 @@ class CollectiveTimes:
     ranks: int
     hosts: int
     times: dict[int, float]
+    setting: Setting = UNSET
+    took: dict[int, Setting] = field(default_factory=dict)
+    """By size what NCCL ran, as far as its TUNING lines say so."""
 
 
 @dataclass(frozen=True)
 class NcclTimes:
-    """The runs of one file, one for each collective; `others` are tests that the fit does not know."""
+    """The runs of one file, one for each collective and setting; `others` are tests that the fit does not know."""
 
     runs: tuple[CollectiveTimes, ...]
     others: tuple[str, ...] = ()
+
+    @property
+    def fastest(self) -> tuple[CollectiveTimes, ...]:
+        """One for each collective: the least time of each size, whatever the setting."""
+        found: dict[tuple[Collective, int, int], dict[int, float]] = defaultdict(dict)
+        for run in self.runs:
+            times = found[run.collective, run.ranks, run.hosts]
+            times |= {size: min(time, times.get(size, time)) for size, time in run.times.items()}
+        return tuple(CollectiveTimes(*key, dict(sorted(times.items()))) for key, times in found.items())
 
 
 @dataclass(frozen=True)
@@ -63,14 +87,17 @@ class _Run:
     ranks: list[tuple[str, str, str]] = field(default_factory=list)
     header: list[str] = field(default_factory=list)
     rows: list[_Row] = field(default_factory=list)
+    setting: Setting = UNSET
+    took: list[tuple[str, int, Setting]] = field(default_factory=list)
+    """(function, bytes of its count, what ran) of the TUNING lines."""
 
 
 def read_times(text: str, where: str) -> NcclTimes | None:
     """The times of a file of nccl-tests, out of place where there are both; None for a file of something else.
 
-    Several runs of one collective count as one, with the median of each size. Raises InputError for wrong results,
-    times that are not positive, fewer than four sizes, several groups, and when no run is of a test whose rings are
-    known.
+    Several runs of one collective and setting count as one, with the median of each size. Raises InputError for wrong
+    results, times that are not positive, fewer than four sizes, several groups, and when no run is of a test whose
+    rings are known.
     """
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
         raw = parse(text, where) if '"nccl_version"' in text else None
@@ -84,7 +111,8 @@ def read_times(text: str, where: str) -> NcclTimes | None:
     known = [run for run in runs if run.test in TESTS]
     if not known:
         raise _unknown_test(runs[0].test, where)
-    found: dict[tuple[Collective, int, int], list[_Row]] = defaultdict(list)
+    found: dict[tuple[Collective, int, int, Setting], list[_Row]] = defaultdict(list)
+    took: dict[tuple[Collective, int, int, Setting], dict[int, Setting]] = defaultdict(dict)
     for run in known:
         if not run.ranks:
             raise InputError("found no lines `# Rank ... on HOST device`, expected one for each rank", where=where)
@@ -95,9 +123,12 @@ def read_times(text: str, where: str) -> NcclTimes | None:
                 where=where,
             )
         _require_one_group((group for _, group, _ in run.ranks), where)
-        found[TESTS[run.test], len(run.ranks), len({host for _, _, host in run.ranks})] += run.rows
+        key = (TESTS[run.test], len(run.ranks), len({host for _, _, host in run.ranks}), run.setting)
+        found[key] += run.rows
+        parts = 1 if key[0] == "allreduce" else len(run.ranks)
+        took[key] |= {count * parts: what for function, count, what in run.took if function.lower() == key[0]}
     others = dict.fromkeys(run.test or "a test without a name" for run in runs if run.test not in TESTS)
-    return NcclTimes(tuple(_checked(*key, rows, where) for key, rows in found.items()), tuple(others))
+    return NcclTimes(tuple(_checked(*key, rows, where, took[key]) for key, rows in found.items()), tuple(others))
 
 
 def _of_json(raw: Mapping[str, Any], where: str) -> NcclTimes:
@@ -116,7 +147,7 @@ def _of_json(raw: Mapping[str, Any], where: str) -> NcclTimes:
     _require_one_group((str(each.get("group", 0)) for each in devices), where)
     rows = [_json_row(each, f"$.results[{index}]", where) for index, each in enumerate(results)]
     hosts = {str(each.get("hostname")) for each in devices}
-    return NcclTimes((_checked(TESTS[named[1]], ranks, len(hosts), rows, where),))
+    return NcclTimes((_checked(TESTS[named[1]], ranks, len(hosts), UNSET, rows, where, {}),))
 
 
 def _whole(config: Mapping[str, Any], field: str, where: str) -> int:
@@ -139,9 +170,14 @@ def _json_row(raw: Any, path: str, where: str) -> _Row:
 
 
 def _runs(lines: list[str], where: str) -> Iterator[_Run]:
-    """The runs of a text. Ranks stand before the header of a table, the name of its test before it or in its footer."""
-    run, name = _Run(), ""
+    """The runs of a text. Ranks stand before the header of a table, the name of its test before it or in its footer.
+    A setting holds for the next table, TUNING lines belong to the one that they follow."""
+    run, name, setting = _Run(), "", UNSET
     for line in lines:
+        for given in _SET.finditer(line):
+            setting = setting._replace(**{"algorithms" if given[1] == "ALGO" else "protocols": given[2]})
+        if found := _TOOK.search(line):
+            run.took.append((found[1], int(found[2]), Setting(found[3], found[4])))
         words = line.split()
         named = _TEST.search(line)
         if named and run.header and "concluded" in line:
@@ -155,6 +191,7 @@ def _runs(lines: list[str], where: str) -> Iterator[_Run]:
             run.ranks.append((rank[1], rank[2] or "0", rank[3]))
         elif _HEADER.match(line):
             run.header, run.test, name = words[1:] + ([""] if words[-1] == "timestamp" else []), name or run.test, ""
+            run.setting, setting = setting, UNSET
             if "time" not in run.header:
                 raise _no_time("cputime", where, None)
         elif run.header and words and words[0].isdecimal() and len(words) >= len(run.header) // 2:
@@ -186,7 +223,15 @@ def _require_one_group(groups: Iterable[str], where: str) -> None:
         raise InputError("found ranks in several groups, expected all in one (no NCCL_TESTS_SPLIT)", where=where)
 
 
-def _checked(collective: Collective, ranks: int, hosts: int, rows: list[_Row], where: str) -> CollectiveTimes:
+def _checked(
+    collective: Collective,
+    ranks: int,
+    hosts: int,
+    setting: Setting,
+    rows: list[_Row],
+    where: str,
+    took: dict[int, Setting],
+) -> CollectiveTimes:
     found: dict[int, list[float]] = defaultdict(list)
     for row in rows:
         wrong = [each for each in row.wrong if each not in (None, "N/A") and _number(each) != 0]
@@ -203,7 +248,8 @@ def _checked(collective: Collective, ranks: int, hosts: int, rows: list[_Row], w
             "-b 8 -e 1G -f 2",
             where=where,
         )
-    return CollectiveTimes(collective, ranks, hosts, {size: median(found[size]) for size in sorted(found)})
+    times = {size: median(found[size]) for size in sorted(found)}
+    return CollectiveTimes(collective, ranks, hosts, times, setting, took)
 
 
 def _number(value: object) -> float | None:

@@ -31,6 +31,7 @@ from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.planning import METHODS, in_form, plan_of, synthesize
 from treadle.planner.passes.collective.pricing import Key, Pricing, Programs, label, never
 from treadle.planner.passes.collective.retime import AnyAlgorithm, drafted, resized
+from treadle.planner.passes.collective.rivals import fitted, rivals
 from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.passes.collective.universal import universal_bound
 
@@ -145,7 +146,8 @@ def sweep(
     files = {number: f"{place}-{found[number].name}.plan.json" for place, number in enumerate(chosen)}
     plans = {number: _plan(found[number], effort) for number in chosen}
     entries: list[Entry] = []
-    for (number, key), low, high in _ranges(found, rows, runs, sizes, over):
+    ranges = _ranges(found, rows, runs, sizes, over)
+    for (number, key), low, high in ranges:
         candidate = found[number]
         one = [Setting(low, high, *key)]
         for setting in (
@@ -168,6 +170,13 @@ def sweep(
                 )
             )
     request, inputs = guides[0].request, guides[0].inputs
+
+    def plan_us(size: int) -> float | None:
+        used = [(found[number], key) for (number, key), low, high in ranges if low <= size <= high]
+        simulated = not over() and used and used[0][0].simulated
+        return used[0][0].programs.time_us(used[0][1], size) if simulated else None
+
+    cuts = [*(entry.min_bytes for entry in entries), entries[-1].max_bytes + 1]
     selection = Selection(
         version=VERSION,
         collective=request.collective,
@@ -177,6 +186,8 @@ def sweep(
         sizes=tuple(sizes),
         inputs={role: ref for role, ref in inputs.items() if all(guide.inputs[role] == ref for guide in guides)},
         entries=tuple(entries),
+        rivals_fitted=fitted(request.hardware),
+        rivals=rivals(request.hardware, request.collective, cuts, plan_us),
     )
     return {files[index]: plan for index, plan in plans.items()}, selection
 

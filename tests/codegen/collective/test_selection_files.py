@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from tests.planner.machine.machines import profile as shipped
 from tests.planner.passes.collective.build import MESH, ring, switch
 from treadle.codegen.collective import fitting, nccl_tuner
 from treadle.codegen.collective.msccl import xml
@@ -15,10 +16,11 @@ from treadle.codegen.collective.msccl.runtimes import RUNTIMES
 from treadle.codegen.collective.msccl.subject import Subject
 from treadle.codegen.collective.selection_files import generate_selection
 from treadle.planner.documents.plan import InputRef
-from treadle.planner.documents.selection import Entry, Selection
+from treadle.planner.documents.selection import Entry, NcclRange, Selection
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.collective.limits import Effort, Limits
 from treadle.planner.passes.collective.planning import METHODS, references
+from treadle.planner.passes.collective.rivals import rivals
 from treadle.planner.passes.collective.sweep import Guide, parse_sizes, sweep
 from treadle.planner.passes.collective.synthesis import Request
 
@@ -36,16 +38,28 @@ def entry(method: str, low: int, high: int, protocol: str = "LL") -> Entry:
                  predicted_us=(1.5, 20.25), bound_us=(1, 20))  # fmt: skip
 
 
-def selection(collective: str, *entries: Entry, ranks: int = 16, nodes: int = 2) -> Selection:
-    return Selection(version=1, collective=collective, ranks=ranks, nodes=nodes, tolerance=0.05, sizes=(1024,),
-                     inputs={}, entries=entries)  # fmt: skip
+def selection(collective: str, *entries: Entry, rivals: tuple[NcclRange, ...] = ()) -> Selection:
+    return Selection(version=1, collective=collective, ranks=16, nodes=2, tolerance=0.05, sizes=(1024,),
+                     inputs={}, entries=entries, rivals=rivals)  # fmt: skip
 
 
 THREE = (entry("binomial", 1024, 4095), entry("greedy", 4096, 65536), entry("ring", 65537, 2**30, "Simple"))
 
 
+def rival(low: int, high: int, algorithm: str, protocol: str, plan_us: tuple[float, float] | None = None) -> NcclRange:
+    return NcclRange(min_bytes=low, max_bytes=high, algorithm=algorithm, protocol=protocol, channels=(1, 24),
+                 time_us=(15, 20.5), plan_us=plan_us)  # fmt: skip
+
+
+RIVALS = (
+    rival(0, 1023, "tree", "LL"), rival(1024, 4095, "tree", "LL", (1.5, 20.25)),
+    rival(4096, 65536, "ring", "LL128", (15, 20)), rival(65537, 2**30, "nvls", "Simple", (15, 20)),
+    rival(2**30 + 1, 2**40, "nvls", "Simple"),
+)  # fmt: skip
+
+
 def test_the_tuner_file(golden):
-    golden("nccl_tuner/allreduce.conf", nccl_tuner.emit(selection("allreduce", *THREE)))
+    golden("nccl_tuner/allreduce.conf", nccl_tuner.emit(selection("allreduce", *THREE, rivals=RIVALS)))
 
 
 def rows(text: str) -> list[list[str]]:
@@ -55,16 +69,30 @@ def rows(text: str) -> list[list[str]]:
     return [line.split(",") for line in lines if line and not line.startswith("#")]
 
 
-def test_rows_are_written_only_where_nccl_has_the_method():
-    found = rows(nccl_tuner.emit(selection("allreduce", *THREE)))
-    assert [row[3] for row in found] == ["tree", "ring"]
+def test_one_row_for_neighbours_of_one_algorithm():
+    found = rows(nccl_tuner.emit(selection("allreduce", *THREE, rivals=RIVALS)))
+    assert [row[3:5] for row in found] == [["tree", "ll"], ["ring", "ll128"], ["nvls", "simple"]]
     assert all(len(row) == 8 for row in found)
-    assert rows(nccl_tuner.emit(selection("alltoall", *THREE))) == []
-    assert [row[3] for row in rows(nccl_tuner.emit(selection("broadcast", *THREE)))] == ["ring"]
-    doubling = entry("halving-doubling", 1024, 4096, "LL128")
-    assert rows(nccl_tuner.emit(selection("allgather", doubling))) == []
-    alone = rows(nccl_tuner.emit(selection("allgather", doubling, ranks=4, nodes=4)))
-    assert alone == [["allgather", "4096", str(4097 * 4 - 1), "pat", "simple", "0", "4", "4"]]
+
+
+@pytest.mark.parametrize("collective", ["alltoall", "allreduce"])
+def test_without_times_of_nccl_there_are_comments_only(collective):
+    text = nccl_tuner.emit(selection(collective, *THREE))
+    assert rows(text) == []
+    assert f"# No row: {nccl_tuner.why_none(selection(collective))}" in text
+    assert "# 4096 to 65536 bytes: greedy" in text
+
+
+@pytest.mark.parametrize("profile", ["ndv5", "ndv4", "dgx1", "mi300x", "cluster-10gbe", "ring4"])
+@pytest.mark.parametrize("collective", ["allreduce", "allgather", "reducescatter", "broadcast", "reduce"])
+def test_rows_reach_from_no_bytes_to_the_limit_without_holes(profile, collective):
+    made = rivals(shipped(profile), collective, [3, 1024, 2**30 + 1], lambda size: None)
+    found = rows(nccl_tuner.emit(selection(collective, *THREE, rivals=made)))
+    spans = [(int(row[1]), int(row[2])) for row in found]
+    assert spans[0][0] == 0
+    assert spans[-1][1] == 2**64 - 1
+    assert all(low <= high for low, high in spans)
+    assert all(first == last + 1 for (_, last), (first, _) in pairwise(spans))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +101,7 @@ def test_rows_are_written_only_where_nccl_has_the_method():
      ("alltoall", (1024, 4095)), ("scatter", (64, 255))],
 )  # fmt: skip
 def test_bytes_as_runtimes_count_them(collective, bytes_):
-    assert nccl_tuner.call_bytes(selection(collective, *THREE), THREE[0]) == bytes_
+    assert nccl_tuner.call_bytes(selection(collective, *THREE), 1024, 4095) == bytes_
 
 
 def swept(hardware, collective: str):

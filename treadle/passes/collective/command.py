@@ -153,9 +153,13 @@ def command(
         note("the time limit fired: this is the best plan so far")
     runtime = _runtime_of(plan, profile)
     if as_json:
-        print_json("plan-collective", {**_facts(plan, runtime), "output": output, "sketch": sketch_file})
+        from treadle.passes.collective.rivals import rival_facts
+
+        nccl = rival_facts(profile, collective, plan.decisions.input_bytes)
+        facts = {**_facts(plan, runtime), "nccl_us": nccl}
+        print_json("plan-collective", {**facts, "output": output, "sketch": sketch_file})
         return
-    _print_plan(plan, method, runtime)
+    _print_plan(plan, method, runtime, profile)
     if sketch is None:
         typer.echo(f"wrote {output} and {Path(output).parent / sketch_file}, the sketch it follows")
     else:
@@ -213,8 +217,9 @@ def _facts(plan: Plan[CollectiveDecisions], runtime: Runtime) -> dict[str, Any]:
     }
 
 
-def _print_plan(plan: Plan[CollectiveDecisions], method: str, runtime: Runtime) -> None:
-    """The plan in a few lines, for people."""
+def _print_plan(plan: Plan[CollectiveDecisions], method: str, runtime: Runtime, hardware: Hardware) -> None:
+    """The plan in a few lines, for people, and what NCCL itself would take."""
+    from treadle.passes.collective.rivals import print_rival
     from treadle.planner.passes import pass_of
 
     found, certificate, options = plan.decisions, plan.certificate, plan.provenance.options
@@ -254,6 +259,7 @@ def _print_plan(plan: Plan[CollectiveDecisions], method: str, runtime: Runtime) 
         by = options.get("chosen", method)
         typer.echo(f"  not followed by {by}: {', '.join(passed_over)}; --method milp follows them")
     _print_transport(found.protocol, found.instances, options["transport"])
+    print_rival(hardware, found.collective, found.input_bytes, time_us if runtime in ("gpu", "nccl") else None)
 
 
 def _speed(plan: Plan[CollectiveDecisions]) -> float | None:

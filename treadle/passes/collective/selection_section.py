@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from treadle.passes.collective.rivals import rivals_table
 from treadle.passes.collective.sizes_figure import SizeRange, sizes_svg
 from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.documents.selection import Entry, Selection
@@ -20,7 +21,7 @@ def selection_section(name: str, selection: Selection) -> Section:
         f"At the {many(len(selection.sizes), 'size')} that were tried, it is within {selection.tolerance:.0%} of the "
         f"best plan found; at the ends of the ranges it is at most {max(gaps):.1%} above the proven lower bound."
     )
-    tables = (_ranges(selection), *_simulated(selection))
+    tables = (_ranges(selection), *_simulated(selection), *rivals_table(selection))
     caption = (
         "Time over size, both logarithmic. Solid: planned transfers on links and ports. Dotted: the program that is "
         "generated, with its threadblocks, protocol and instances, as treadle simulate runs it. Dashed: the lower "

@@ -49,6 +49,7 @@ def plan_sizes(
     Raises InputError where a file of another kind would be replaced.
     """
     from treadle.passes.collective import tuning
+    from treadle.passes.collective.rivals import print_rivals
     from treadle.planner.passes.collective.limits import Effort
     from treadle.planner.passes.collective.planning import make_request, references
     from treadle.planner.passes.collective.sweep import Guide, parse_sizes, sweep
@@ -102,6 +103,7 @@ def plan_sizes(
         print_json("plan-collective-sizes", {"output": output, "selection": msgspec.to_builtins(selection)})
         return
     _print(selection)
+    print_rivals(selection)
     print_written([many(len(plans), "plan"), *kept, FILE_NAME], output)
 
 

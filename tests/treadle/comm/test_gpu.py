@@ -244,7 +244,7 @@ def broken_driver(patch: pytest.MonkeyPatch, rank: int) -> None:
 def no_peer_access(patch: pytest.MonkeyPatch, rank: int) -> None:
     if rank == 1:
         attach = Session.attach
-        patch.setattr(Session, "attach", lambda self, other, handle: attach(self, other, bytes(64)))
+        patch.setattr(Session, "attach", lambda self, other, handle: attach(self, other, bytes(len(handle))))
 
 
 OBSTACLES: dict[str, Callable[[pytest.MonkeyPatch, int], None]] = {

@@ -54,8 +54,8 @@ class Arenas {
     }
     virtual ~Arenas() {
         if (!own_->left && !others_.empty()) close_early();
-        const bool free = !aborted() || all_left();
         detach();
+        const bool free = !aborted() || all_left();
         for (const auto &[device, memory] : reserved_) platform::release(device, memory);
         for (int rank = 0; rank < ranks(); ++rank)
             if (free && arenas_[rank]) platform::release(devices_[rank], arenas_[rank]);

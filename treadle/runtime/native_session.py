@@ -98,7 +98,7 @@ class NativeSession:
         self._require(self.library.treadle_detach(self._handle))
 
     def close(self) -> None:
-        """Give back the memory. While other processes are attached their launches end, and the next ones are refused."""
+        """Give back the memory. Launches of processes that are still attached end, and later ones are refused."""
         if self._handle and os.getpid() == self._process:  # a fork has neither the threads nor the GPU
             self.library.treadle_close(self._handle)
             self._handle = ctypes.c_void_p()

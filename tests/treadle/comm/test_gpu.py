@@ -27,7 +27,7 @@ from treadle.codegen.emit import write
 from treadle.comm import collectives, gpu
 from treadle.comm.library import LoadedAlgorithm
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
-from treadle.runtime.collective.native import CompiledProgram
+from treadle.runtime.collective.native import CompiledProgram, LaunchSettings
 from treadle.runtime.collective.native_session import Session
 from treadle.runtime.launch import launch
 
@@ -70,10 +70,10 @@ def pretend(patch: pytest.MonkeyPatch, rank: int, library: str) -> list[str]:
     """Take CPU tensors for tensors on GPU `rank`; returns the names of the programs that are compiled from now on."""
     names: list[str] = []
 
-    def compiled(algorithm: LoadedAlgorithm, _: torch.device) -> CompiledProgram:
+    def compiled(algorithm: LoadedAlgorithm, _: torch.device, timeout: float) -> CompiledProgram:
         names.append(algorithm.name)
         program = algorithm.program
-        return CompiledProgram(program, "fibers", Path(library), tables(program), gpu.NO_LIMIT)
+        return CompiledProgram(program, "fibers", Path(library), tables(program), LaunchSettings(timeout=timeout))
 
     patch.setattr(gpu, "on_gpu", lambda tensor: True)
     patch.setattr(gpu, "device_of", lambda tensor: torch.device("cuda", rank))
@@ -261,7 +261,7 @@ OBSTACLES: dict[str, Callable[[pytest.MonkeyPatch, int], None]] = {
 def seen(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        library = on_fake_cuda(processes=True)
+        library = on_fake_cuda(processes=True, at_once=True)
     return launch(RANKS, ranks, (str(folder), str(library)), timeout=120)
 
 
@@ -309,7 +309,9 @@ def test_what_no_kernel_runs_falls_back_and_is_told_once(seen: list[dict[str, An
             f"gather: {OWN}, gather is not executed on GPUs",
             f"all_to_all_single with split sizes: {OWN}, alltoallv is not executed on GPUs",
         ]
-        assert each["other GPU"].startswith(f"found a tensor on cuda:2, expected one on cuda:{seen.index(each)} ")
+        assert each["other GPU"].startswith(
+            f"rank {seen.index(each)}: found a tensor on cuda:2, expected one on cuda:{seen.index(each)} "
+        )
 
 
 def test_an_obstacle_on_one_rank_makes_all_fall_back(seen: list[dict[str, Any]]) -> None:

@@ -114,9 +114,9 @@ POLL = """sched_yield(), yield();
 
 
 def on_fake_cuda(
-    *, processes: bool = False, at_once: bool = False, protocol: str = "Simple", nvlinked: int = 4
+    *, processes: bool = False, at_once: bool = False, protocol: str = "Simple", sums: bool = True, nvlinked: int = 4
 ) -> Path:
-    """The interpreter kernel for sums, on fibers under the CUDA platform over the stand-in runtime.
+    """The interpreter kernel for sums, or without them, on fibers under the CUDA platform over the stand-in runtime.
 
     With `processes` ranks may be processes: fibers wait by polling for what others write, with a limit as on a GPU.
     Launches run when their process waits for them, or `at_once`. NVLink joins each `nvlinked` neighbouring devices.
@@ -126,7 +126,7 @@ def on_fake_cuda(
     texts["treadle_platform_cuda.h"] = texts["treadle_platform_cuda.h"].replace(
         "#include <cuda_runtime.h>", '#include "cuda_runtime.h"'
     )
-    flags = [*kernels.definitions("interpreter", protocol, True), '-DTREADLE_PLATFORM="treadle_platform_cuda.h"']
+    flags = [*kernels.definitions("interpreter", protocol, sums), '-DTREADLE_PLATFORM="treadle_platform_cuda.h"']
     flags += [f"-DFAKE_NVLINKED={nvlinked}", *(["-DFAKE_AT_ONCE"] if at_once else [])]
     if processes:
         device = texts["treadle_device_fibers.h"]

@@ -17,7 +17,7 @@ from torch import distributed
 from torch._subclasses import FakeTensorMode
 
 from tests.codegen.collective.algorithms import ring_allreduce
-from tests.treadle.runtime.collective.native_cases import on_fake_cuda
+from tests.treadle.runtime.collective.native_cases import made, on_fake_cuda
 from treadle.codegen.collective.cuda.tables import tables
 from treadle.codegen.collective.lower import lower
 from treadle.planner.errors import CheckFailed, InputError
@@ -201,8 +201,8 @@ def test_a_process_may_hold_several_ranks(fake: Path, tmp_path: Path) -> None:
 
 def test_ll128_is_refused_on_paths_that_are_no_nvlink() -> None:
     """The stand-in has NVLink between devices 0 and 1, and between 2 and 3."""
-    program = lower(ring_allreduce(2), inplace=True)
-    path = on_fake_cuda(protocol="LL128", nvlinked=2)
+    program = made("allgather", "LL128", ranks=2)
+    path = on_fake_cuda(protocol="LL128", sums=False, nvlinked=2)
     library = CompiledProgram(program, "fibers", path, tables(program), LaunchSettings())
     assert [
         float(each[0]) for each in library._call(library.open([0, 1]), dict.fromkeys((0, 1), torch.ones(9)), "max", 0)

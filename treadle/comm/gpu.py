@@ -11,6 +11,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -130,8 +131,9 @@ class GpuExecutor:
             self.general = self._obstacle(device)
             if self.general is None and self.several:
                 ranks = distributed.get_process_group_ranks(self.group)
+                limit = timedelta(seconds=self.timeout) if self.timeout else None
                 self.messages = distributed.new_group(
-                    ranks, backend=MESSAGES, use_local_synchronization=True, sort_ranks=False
+                    ranks, limit, MESSAGES, use_local_synchronization=True, sort_ranks=False
                 )
         if device != self.device:
             raise InputError(

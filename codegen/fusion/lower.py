@@ -120,6 +120,7 @@ class Lowered:
                 *_used(self.launches),
             ],
             arena_bytes=self.arena_bytes,
+            sends_lines=any("LL128Slots" in kernel.text for launch in self.launches for kernel in launch),
         )
 
     @property

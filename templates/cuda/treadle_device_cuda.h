@@ -59,6 +59,14 @@ TREADLE_DEVICE uint64_t add_rank(uint64_t *counter, uint64_t by) {
     return before;
 }
 
+// Sets all abort words that are not set yet. No atomic operation: PCIe has none that the host takes part in.
+TREADLE_DEVICE void give_up(const Abort &abort) {
+    for (int i = -1; i < abort.count; ++i) {
+        volatile uint32_t *word = i < 0 ? abort.word : abort.others[i];
+        if (!*word) *word = abort.late;
+    }
+}
+
 // True when this launch, which has `abort` and `timeout_ns`, has been given up. The clock and the abort word are read
 // rarely, they are slow; a wait of that length also leaves the memory to others for a moment at each turn.
 template <class Given>
@@ -68,8 +76,8 @@ TREADLE_DEVICE bool given_up(const Given &launch, uint32_t turn, uint64_t &since
     uint64_t now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
     if (!since) since = now;
-    if (launch.timeout_ns && now - since > launch.timeout_ns) atomicExch(launch.abort, 1u);
-    return *(volatile uint32_t *)launch.abort != 0;
+    if (launch.timeout_ns && now - since > launch.timeout_ns) give_up(launch.abort);
+    return *(volatile uint32_t *)launch.abort.word != 0;
 }
 
 // Polls `test` until it holds; false when the launch has been given up.

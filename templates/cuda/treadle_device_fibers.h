@@ -51,10 +51,10 @@ TREADLE_DEVICE uint64_t add_rank(uint64_t *counter, uint64_t by) {
 
 // Sleeps until `address` is stored to and `test` holds; false when the launch has been given up.
 template <class Given, class Test>
-TREADLE_DEVICE bool spin(const void *address, const Given &, Test test) {
+TREADLE_DEVICE bool spin(const void *address, const Given &launch, Test test) {
     yield();
     while (!test()) {
-        if (fibers::World::world->gave_up()) return false;
+        if (fibers::World::world->gave_up() || __atomic_load_n(launch.abort.word, __ATOMIC_RELAXED)) return false;
         fibers::World::world->sleep(address);
     }
     return true;

@@ -1,7 +1,7 @@
 // The body for several processes: a rank is a process, a threadblock is an operating system's thread, a thread of it is
 // all there is. Arenas are shared memory, so flags are atomics, and what the compiler and the processor may reorder is
-// reordered here too; those of ranks on other hosts are reached through stand-ins (treadle_hosts.h). A line (LL128) is moved by the one thread where the caller has all of it, and is else refused when
-// compiled.
+// reordered here too; those of ranks on other hosts are reached through stand-ins (treadle_hosts.h). A line (LL128) is
+// moved by the one thread where the caller has all of it, and is else refused when compiled.
 #pragma once
 #include <sched.h>
 
@@ -100,6 +100,13 @@ TREADLE_DEVICE uint64_t add_rank(uint64_t *counter, uint64_t by) {
     return __atomic_fetch_add(counter, by, __ATOMIC_ACQ_REL);
 }
 
+// Sets the abort words of this host, and has those of other hosts set.
+inline void give_up(const Abort &abort) {
+    set_abort(abort.word, abort.late);
+    for (int i = 0; i < abort.count; ++i) set_abort(abort.others[i], abort.late);
+    if (process::hosts) process::hosts->give_up(abort.late);
+}
+
 // Polls `test` until it holds, ever more rarely; false when the launch has been given up. There may be many more threads
 // than cores, so whoever waits makes room for the others soon.
 template <class Launch, class Test>
@@ -114,7 +121,7 @@ TREADLE_DEVICE bool spin(const void *, const Launch &launch, Test test) {
             process::pause();
             continue;
         }
-        if (__atomic_load_n(launch.abort, __ATOMIC_RELAXED)) return false;
+        if (__atomic_load_n(launch.abort.word, __ATOMIC_RELAXED)) return false;
         if (turn < YIELDING) {
             sched_yield();
             continue;
@@ -122,7 +129,7 @@ TREADLE_DEVICE bool spin(const void *, const Launch &launch, Test test) {
         const uint64_t now = process::now_ns();
         if (!since) since = now;
         if (launch.timeout_ns && now - since > launch.timeout_ns) {
-            __atomic_store_n(launch.abort, 1u, __ATOMIC_RELAXED);
+            give_up(launch.abort);
             return false;
         }
         process::sleep_ns(sleeps);

@@ -68,6 +68,7 @@ class Session : public Arenas {
 
     void launch(const Call &call) {
         require_attached();
+        count_call();
         order_ = call.seed;
         const Kernel kernel = select(call.dtype);
         const int threads = threads_of(kernel);
@@ -77,9 +78,16 @@ class Session : public Arenas {
                                 call.streams[group.first_rank]);
     }
 
-    // Throws when the blocks of a device cannot be resident at once, whatever kernel a launch selects.
-    void fit() {
-        for (int dtype : {FLOAT32, FLOAT16, BFLOAT16, INT32}) threads_of(select(dtype));
+    // The share of a device that the blocks take which are resident at once, of the kernel that takes most. Throws when
+    // they cannot be.
+    double fit() {
+        double most = 0;
+        for (int dtype : {FLOAT32, FLOAT16, BFLOAT16, INT32})
+            for (const Neighbours &group : groups_) {
+                const Kernel kernel = select(dtype);
+                most = std::max(most, blocks_of(group) / double(platform::resident_blocks(kernel, group.device, threads_of(kernel))));
+            }
+        return most;
     }
 
     std::vector<Stuck> stuck() const {
@@ -125,6 +133,15 @@ class Session : public Arenas {
     }
     int blocks_of(const Neighbours &group) const {
         return before(group.first_rank + group.ranks) - before(group.first_rank);
+    }
+
+    void sees([[maybe_unused]] const Neighbours &group, [[maybe_unused]] int rank, [[maybe_unused]] int device) override {
+        if constexpr (Protocol::LINES) {
+            if (platform::whole_lines(group.device, device)) return;
+            for (const BlockEntry &block : blocks_)
+                if (block.send_block >= 0 && block.send_rank == rank && group.first_rank <= block.rank && block.rank < group.first_rank + group.ranks)
+                    refuse_lines(block.rank, group.device, rank, device);
+        }
     }
 
     void equip(const Neighbours &group) override {
@@ -177,8 +194,9 @@ TREADLE_API int treadle_launch(void *session, const treadle::Call *call) {
     return treadle::guarded([&] { treadle::opened<treadle::Session>(session).launch(*call); });
 }
 
-TREADLE_API int treadle_fit(void *session) {
-    return treadle::guarded([&] { treadle::opened<treadle::Session>(session).fit(); });
+// The share of a device that must be resident at once.
+TREADLE_API int treadle_fit(void *session, double *share) {
+    return treadle::guarded([&] { *share = treadle::opened<treadle::Session>(session).fit(); });
 }
 
 // Writes up to `most` rows; returns how many there are, -1 with a message.

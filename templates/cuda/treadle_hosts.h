@@ -22,6 +22,8 @@
 #include <thread>
 #include <vector>
 
+#include "treadle_types.h"
+
 namespace treadle::process {
 
 inline void sleep_ns(long nanoseconds) {
@@ -39,13 +41,12 @@ enum FrameKind : uint32_t {
     DATA = 0x7472dd01,  // `bytes` for offset `at`, which a signal follows
     FLAGGED_DATA,       // the same, of words that contain their own flags
     SIGNAL,             // the counter at offset `at` becomes `value`
-    LOST,               // rank `rank` has ended before it was done
+    GIVEN_UP,           // the run was given up, `value` is the abort word
     GOODBYE,            // this rank takes part in no run after the first `value`
 };
 
 struct Frame {
     uint32_t kind;
-    int32_t rank;
     uint64_t at, bytes, value;
     uint64_t due_ns;  // not visible earlier: where a lab stands for a slower network
 };
@@ -84,9 +85,9 @@ class Hosts {
     }
     Hosts(const Hosts &) = delete;
 
-    // `abort` is set when a rank is lost.
-    void start(uint32_t *abort) {
-        abort_ = abort;
+    // `words` are the abort words of this host, set when a rank is lost or another host gives up.
+    void start(const std::vector<uint32_t *> &words) {
+        words_ = words;
         for (auto &peer : peers_) {
             if (peer->file < 0) continue;
             const int unlimited = -1;
@@ -119,15 +120,26 @@ class Hosts {
     }
     void end_run() { ++finished_; }
 
-    // The rank that ended before it was done, or -1; once the others know.
-    int lost() {
+    // The run ends everywhere, with the cause that came first.
+    void give_up(uint32_t cause) {
+        if (closing_) return;
         std::lock_guard<std::mutex> lock(telling_);
-        return lost_;
+        if (given_up_) return;
+        given_up_ = true;
+        for (uint32_t *word : words_) set_abort(word, cause);
+        Frame frame{};
+        frame.kind = GIVEN_UP;
+        frame.value = cause;
+        for (auto &peer : peers_)
+            if (peer->file >= 0 && cause != abort_word(LOST, peer->rank)) write(*peer, frame, nullptr);
     }
+
+    // Returns once the others know of a run that was given up.
+    void settle() { std::lock_guard<std::mutex> lock(telling_); }
 
   private:
     static constexpr size_t PAGE = 4096;
-    static constexpr int PATIENCE_TICKS = 10;  // of a send, once a rank is lost
+    static constexpr int PATIENCE_TICKS = 10;  // of a send, once the run is given up
     static constexpr uint32_t SILENT_MS = 4000;
 
     struct Peer {
@@ -164,7 +176,7 @@ class Hosts {
             const ssize_t done = sendmsg(peer.file, &text, MSG_NOSIGNAL | (frame.kind == DATA ? MSG_MORE : 0));
             if (done < 0 && errno == EINTR) continue;
             if (done < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && !unanswered(peer)) {
-                if ((lost_ < 0 && !closing_) || ++ticks < PATIENCE_TICKS) continue;
+                if ((!given_up_ && !closing_) || ++ticks < PATIENCE_TICKS) continue;
             }
             if (done < 0) {
                 peer.broken = true;
@@ -222,8 +234,8 @@ class Hosts {
             } else if (frame.kind == SIGNAL && frame.at % 8 == 0 && frame.at + 8 <= bytes_) {
                 await(frame.due_ns);
                 __atomic_store_n(reinterpret_cast<uint64_t *>(to), frame.value, __ATOMIC_RELEASE);
-            } else if (frame.kind == LOST) {
-                lose(frame.rank);
+            } else if (frame.kind == GIVEN_UP) {
+                give_up(uint32_t(frame.value));
             } else if (frame.kind == GOODBYE) {
                 peer.runs = frame.value;
                 require(peer);
@@ -244,29 +256,16 @@ class Hosts {
         if (started_ > peer.runs) lose(peer.rank);
     }
 
-    // The run ends everywhere, with the name of the rank that ended first.
-    void lose(int rank) {
-        if (closing_) return;
-        std::lock_guard<std::mutex> lock(telling_);
-        if (lost_ >= 0) return;
-        lost_ = rank;
-        __atomic_store_n(abort_, 1u, __ATOMIC_RELAXED);
-        Frame frame{};
-        frame.kind = LOST;
-        frame.rank = rank;
-        for (auto &peer : peers_)
-            if (peer->file >= 0 && peer->rank != rank) write(*peer, frame, nullptr);
-    }
+    void lose(int rank) { give_up(abort_word(LOST, rank)); }
 
     char *own_, *base_ = nullptr;
     size_t bytes_, stride_;
     uint64_t latency_ns_;
-    uint32_t *abort_ = nullptr;
+    std::vector<uint32_t *> words_;
     std::vector<int> remote_;  // ranks on other hosts, in the order of their stand-ins
     std::vector<std::unique_ptr<Peer>> peers_;
     std::mutex telling_;
-    std::atomic<int> lost_{-1};
-    std::atomic<bool> closing_{false};
+    std::atomic<bool> given_up_{false}, closing_{false};
     std::atomic<uint64_t> started_{0}, finished_{0};
 };
 

@@ -5,7 +5,7 @@
 namespace treadle {
 
 struct LL {
-    static constexpr bool FLAGGED = true;
+    static constexpr bool FLAGGED = true, LINES = false;
     TREADLE_BOTH static constexpr int64_t wire(int64_t bytes) { return (bytes + 3) / 4 * 8; }
 
     // Never 0, which is what fresh slots hold; an old message of a slot has a smaller number.

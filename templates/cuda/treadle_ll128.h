@@ -6,7 +6,7 @@
 namespace treadle {
 
 struct LL128 {
-    static constexpr bool FLAGGED = true;
+    static constexpr bool FLAGGED = true, LINES = true;
     TREADLE_BOTH static constexpr int64_t wire(int64_t bytes) { return (bytes + LINE_DATA - 1) / LINE_DATA * LINE; }
 
     template <class R>

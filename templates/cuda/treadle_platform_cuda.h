@@ -6,10 +6,17 @@
 #include <string>
 
 #include "treadle_device.h"
+#include "treadle_shared.h"
 
 namespace treadle::platform {
 
-using Handle = cudaIpcMemHandle_t;
+// Memory of a GPU, which other processes may number otherwise.
+struct Handle {
+    cudaIpcMemHandle_t memory;
+    char bus[32];
+};
+using HostHandle = shared::Handle;
+using Watch = shared::Watch;
 
 constexpr int THREADS[] = {MAX_THREADS, 256, 128, 64, 32};
 constexpr bool STREAMS = true;  // launches queue up behind one another on streams
@@ -76,22 +83,69 @@ inline void connect(int device, int peer) {
         good(status, "cudaDeviceEnablePeerAccess");
 }
 
+// Whether 128 bytes that a warp of `device` stores at once arrive at once in the memory of `peer`: true over NVLink, the
+// only path with atomic operations of its own (CUDA names no attribute that says more); a GPU that is not visible here
+// cannot be asked for.
+inline bool whole_lines(int device, int peer) {
+    if (device == peer) return true;
+    int atomics = 0;
+    if (peer >= 0) good(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device, peer), "cudaDeviceGetP2PAttribute");
+    return atomics != 0;
+}
+
 inline Handle share(int device, void *memory) {
     On on(device);
-    Handle handle;
-    good(cudaIpcGetMemHandle(&handle, memory), "cudaIpcGetMemHandle");
+    Handle handle{};
+    good(cudaIpcGetMemHandle(&handle.memory, memory), "cudaIpcGetMemHandle");
+    good(cudaDeviceGetPCIBusId(handle.bus, sizeof handle.bus, device), "cudaDeviceGetPCIBusId");
     return handle;
 }
-inline void *attach(int device, Handle handle) {
+// The GPU of a handle, -1 where it is not visible in this process.
+inline int device_of(int, const Handle &handle) {
+    int device = -1;
+    if (cudaDeviceGetByPCIBusId(&device, handle.bus) == cudaSuccess) return device;
+    cudaGetLastError();
+    return -1;
+}
+inline void *attach(int device, const Handle &handle) {
     On on(device);
     void *memory = nullptr;
-    good(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess), "cudaIpcOpenMemHandle");
+    good(cudaIpcOpenMemHandle(&memory, handle.memory, cudaIpcMemLazyEnablePeerAccess), "cudaIpcOpenMemHandle");
     return memory;
 }
 inline void detach(int device, void *memory) {
     On on(device);
     cudaIpcCloseMemHandle(memory);
 }
+
+// Memory of the host that kernels of every GPU and other processes reach; stores by the host need no CUDA call, so that
+// they do not wait for kernels.
+inline void *registered(int device, void *memory, size_t bytes) {
+    try {
+        On on(device);
+        good(cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped), "cudaHostRegister");
+    } catch (...) {
+        shared::release(memory);
+        throw;
+    }
+    return memory;
+}
+inline void *allocate_host(int device, size_t bytes) { return registered(device, shared::allocate(bytes), bytes); }
+inline void release_host(int device, void *memory) {
+    On on(device);
+    cudaHostUnregister(memory);
+    shared::release(memory);
+}
+inline HostHandle share_host(void *memory) { return shared::share(memory); }
+inline void *attach_host(int device, HostHandle handle) { return registered(device, shared::attach(handle), size_t(handle.bytes)); }
+inline void *on_device(int device, void *memory) {
+    On on(device);
+    void *there = nullptr;
+    good(cudaHostGetDevicePointer(&there, memory, 0), "cudaHostGetDevicePointer");
+    return there;
+}
+inline int process_of(HostHandle handle) { return handle.process; }
+inline bool lives_elsewhere(int process) { return process != getpid() && !shared::ended(process); }
 
 template <class AnyKernel>
 int resident_blocks(AnyKernel kernel, int device, int threads) {

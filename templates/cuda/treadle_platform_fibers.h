@@ -10,6 +10,13 @@
 namespace treadle::platform {
 
 using Handle = void *;
+using HostHandle = void *;
+
+// All ranks are in this process.
+struct Watch {
+    template <class OnEnd>
+    Watch(const std::vector<int> &, const OnEnd &) {}
+};
 
 constexpr int THREADS[] = {LINE_THREADS};
 constexpr bool STREAMS = false;
@@ -30,9 +37,30 @@ inline void upload(int, void *to, const void *from, size_t bytes) { std::memcpy(
 inline void download(int, void *to, const void *from, size_t bytes) { std::memcpy(to, from, bytes); }
 
 inline void connect(int, int) {}
+inline bool whole_lines(int, int) { return true; }
 inline Handle share(int, void *memory) { return memory; }
+inline int device_of(int, Handle) { return 0; }
 inline void *attach(int, Handle handle) { return handle; }
 inline void detach(int, void *) {}
+
+// The sessions that know it are counted in front of it.
+inline int &users(void *memory) { return *reinterpret_cast<int *>(static_cast<char *>(memory) - LINE); }
+inline void *allocate_host(int device, size_t bytes) {
+    void *memory = static_cast<char *>(allocate(device, LINE + bytes)) + LINE;
+    users(memory) = 1;
+    return memory;
+}
+inline void release_host(int device, void *memory) {
+    if (!--users(memory)) release(device, static_cast<char *>(memory) - LINE);
+}
+inline HostHandle share_host(void *memory) { return memory; }
+inline void *attach_host(int, HostHandle handle) {
+    ++users(handle);
+    return handle;
+}
+inline void *on_device(int, void *memory) { return memory; }
+inline int process_of(HostHandle) { return 0; }
+inline bool lives_elsewhere(int) { return false; }
 
 template <class AnyKernel>
 int resident_blocks(AnyKernel, int, int) { return std::numeric_limits<int>::max(); }
@@ -40,7 +68,7 @@ int resident_blocks(AnyKernel, int, int) { return std::numeric_limits<int>::max(
 template <class AnyKernel, class Parameters>
 void start(AnyKernel kernel, int, int blocks, int threads, const Parameters &launch, void *, bool = true) {
     if (threads % LINE_THREADS) throw std::runtime_error("expected a multiple of 8 threads");
-    abort_words.push_back(launch.abort);
+    abort_words.push_back(launch.abort.word);
     world.queue(blocks, threads, [kernel, launch] { kernel(launch); });
 }
 
@@ -51,7 +79,7 @@ inline void follow(int, void *, void *) {}
 inline void synchronise(int, uint64_t seed) {
     const bool ended = world.run(seed);
     if (!ended)
-        for (uint32_t *word : abort_words) *word = 1;
+        for (uint32_t *word : abort_words) set_abort(word, abort_word(DEADLOCK, 0));
     abort_words.clear();
 }
 

@@ -1,102 +1,51 @@
 // What the driver needs of a machine, for ranks that are processes on Linux: memory that other processes of the host can
-// map, and a thread for each block of a launch. Shared memory has no name and goes with its last process, so that none
-// is left behind however they end.
+// map, and a thread for each block of a launch.
 #pragma once
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <limits>
-#include <map>
-#include <mutex>
 #include <stdexcept>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "treadle_device.h"
+#include "treadle_shared.h"
 
 namespace treadle::platform {
 
-// A file of shared memory, as the process that made it knows it.
-struct Handle {
-    int32_t process, file;
-    int64_t bytes;
-};
+using Handle = shared::Handle;
+using HostHandle = shared::Handle;
+using Watch = shared::Watch;
 
 constexpr int THREADS[] = {1};
 constexpr bool STREAMS = false;
 
-struct Mapping {
-    int file;
-    size_t bytes;
-};
-
-inline std::mutex mappings_lock;
-inline std::map<void *, Mapping> mappings;
 inline thread_local std::vector<std::thread> running;
 inline uint64_t delay_seed = 0;
 inline uint64_t delay_salt = 0;
 
 inline int device_count() { return std::numeric_limits<int>::max(); }
 
-[[noreturn]] inline void fail(const char *what) {
-    throw std::runtime_error(std::string(what) + ": " + std::strerror(errno));
-}
-
-inline void *mapped(int file, size_t bytes) {
-    void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (memory == MAP_FAILED) {
-        const int error = errno;
-        ::close(file);
-        errno = error;
-        fail("no shared memory for the slots");
-    }
-    std::lock_guard<std::mutex> lock(mappings_lock);
-    mappings[memory] = {file, bytes};
-    return memory;
-}
-inline void unmapped(void *memory) {
-    std::lock_guard<std::mutex> lock(mappings_lock);
-    const auto found = mappings.find(memory);
-    if (found == mappings.end()) return;
-    munmap(memory, found->second.bytes);
-    ::close(found->second.file);
-    mappings.erase(found);
-}
-
-inline void *allocate(int, size_t bytes) {
-    const int file = memfd_create("treadle", MFD_CLOEXEC);
-    if (file < 0) fail("no shared memory for the slots");
-    if (ftruncate(file, off_t(bytes))) {
-        const int error = errno;
-        ::close(file);
-        errno = error;
-        fail("no shared memory for the slots");
-    }
-    return mapped(file, bytes);
-}
-inline void release(int, void *memory) { unmapped(memory); }
+inline void *allocate(int, size_t bytes) { return shared::allocate(bytes); }
+inline void release(int, void *memory) { shared::release(memory); }
 inline void upload(int, void *to, const void *from, size_t bytes) { std::memcpy(to, from, bytes); }
 inline void download(int, void *to, const void *from, size_t bytes) { std::memcpy(to, from, bytes); }
 
 inline void connect(int, int) {}
-inline Handle share(int, void *memory) {
-    std::lock_guard<std::mutex> lock(mappings_lock);
-    const Mapping &mapping = mappings.at(memory);
-    return {getpid(), mapping.file, int64_t(mapping.bytes)};
-}
-inline void *attach(int, Handle handle) {
-    char path[64];
-    std::snprintf(path, sizeof path, "/proc/%d/fd/%d", int(handle.process), int(handle.file));
-    const int file = ::open(path, O_RDWR | O_CLOEXEC);
-    if (file < 0) fail("found no shared memory of another rank");
-    return mapped(file, size_t(handle.bytes));
-}
-inline void detach(int, void *memory) { unmapped(memory); }
+inline bool whole_lines(int, int) { return true; }
+inline Handle share(int, void *memory) { return shared::share(memory); }
+inline int device_of(int, const Handle &) { return 0; }
+inline void *attach(int, const Handle &handle) { return shared::attach(handle); }
+inline void detach(int, void *memory) { shared::release(memory); }
+
+inline void *allocate_host(int, size_t bytes) { return shared::allocate(bytes); }
+inline void release_host(int, void *memory) { shared::release(memory); }
+inline HostHandle share_host(void *memory) { return shared::share(memory); }
+inline void *attach_host(int, HostHandle handle) { return shared::attach(handle); }
+inline void *on_device(int, void *memory) { return memory; }
+inline int process_of(HostHandle handle) { return handle.process; }
+inline bool lives_elsewhere(int process) { return process != getpid() && !shared::ended(process); }
 
 template <class Parameters>
 int resident_blocks(void (*)(const Parameters &), int, int) {

@@ -5,7 +5,7 @@
 namespace treadle {
 
 struct Simple {
-    static constexpr bool FLAGGED = false;  // whether the data carries its own flags
+    static constexpr bool FLAGGED = false, LINES = false;  // whether the data carries its own flags; by lines of 128 bytes
     TREADLE_BOTH static constexpr int64_t wire(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
     template <class R>

@@ -130,10 +130,10 @@ TREADLE_DEVICE void perform(const Launch &launch, Block &block, int flow, int nu
     const bool first = thread() == 0;
     if (first) {
         block.step = number;
+        if (step.wait_block >= 0 && !block.failed) wait_for_step(launch, block, step.wait_block, step.wait_step);
+        if (flow & RECEIVE && !Protocol::FLAGGED && !block.failed) wait_for_message(launch, block);
+        if (flow & SEND && !block.failed) wait_for_room(launch, block);
         block.silent = block.failed;
-        if (step.wait_block >= 0) wait_for_step(launch, block, step.wait_block, step.wait_step);
-        if (flow & RECEIVE && !Protocol::FLAGGED) wait_for_message(launch, block);
-        if (flow & SEND) wait_for_room(launch, block);
     }
     if (flow) {
         barrier();

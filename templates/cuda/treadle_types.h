@@ -8,6 +8,27 @@ namespace treadle {
 constexpr int MAX_LOCAL_RANKS = 64;  // ranks of one launch; their pointers travel as kernel parameters
 constexpr int LINE = 128;            // bytes of a cache line; flags that others poll stand in lines of their own
 
+// Why a program was given up: a deadlock of fibers, a wait beyond its limit, a rank that closed its session early, one
+// whose process is gone. Of two causes the later one is reported.
+enum Cause : uint32_t { DEADLOCK = 1, LATE, CLOSED, LOST };
+
+// What stands in an abort word, which is 0 while all is well; `rank` is where the cause lies.
+constexpr uint32_t abort_word(Cause cause, int rank) { return uint32_t(cause) << 24 | uint32_t(rank); }
+
+// Done by hosts: the first cause stays.
+inline void set_abort(uint32_t *word, uint32_t cause) {
+    uint32_t none = 0;
+    __atomic_compare_exchange_n(word, &none, cause, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+// The abort words of a program: one for each process, in memory of the host. A kernel polls that of its own process;
+// whoever gives up sets them all.
+struct Abort {
+    uint32_t *word, *const *others;
+    int32_t count;  // of the others
+    uint32_t late;  // what a kernel stores whose wait exceeds the limit
+};
+
 enum Buffer : int32_t { INPUT, OUTPUT, SCRATCH };
 
 // What a step does. The seven moving types of MSCCL are the combinations that make sense.
@@ -63,7 +84,7 @@ struct Launch {
     const BlockEntry *blocks;
     const Step *steps;
     char *const *arenas;  // by rank
-    uint32_t *abort;
+    Abort abort;
     Shape shape;
     int32_t first_block, first_rank;
     int32_t part_chunks, slices, merged, operation;

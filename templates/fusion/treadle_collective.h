@@ -247,8 +247,8 @@ struct Collective {
     static TREADLE_DEVICE void perform(const Task &task, Lane &lane, const Operands &operands, const Move &move, int number) {
         const bool first = thread() == 0;
         if (first) {
+            if (!lane.failed) await(task, lane, move);
             lane.silent = lane.failed;
-            await(task, lane, move);
         }
         if (move.flow) {
             barrier();

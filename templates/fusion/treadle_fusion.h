@@ -10,7 +10,7 @@ namespace treadle {
 struct Task {
     void *const *const *buffers;  // [rank][buffer]: tensors of the caller and temporaries; null for other processes' ranks
     char *const *arenas;          // [rank]: reports, then the slots, flags and counters of each kernel
-    uint32_t *abort;
+    Abort abort;
     uint64_t timeout_ns;
     int32_t ranks, first_rank, blocks;  // ranks in all; first of this launch; threadblocks of one rank in this launch
     int32_t first_report;               // this kernel's part of the reports

@@ -1,5 +1,5 @@
 // The host side of a schedule: a session holds the arenas of its ranks and runs all launches, one after the other. The
-// text above it says what the kernels are: KERNELS, RANKS, BUFFERS, ARENA_BYTES.
+// text above it says what the kernels are: KERNELS, RANKS, BUFFERS, SENDS_LINES (by LL128), ARENA_BYTES.
 #pragma once
 #include "treadle_fusion_entries.h"
 #include "treadle_session.h"
@@ -58,23 +58,29 @@ class FusedSession : public Arenas {
 #ifdef TREADLE_PROCESS
     // Makes the arenas of ranks on other hosts reachable over sockets, once those of this host are attached.
     void reach(const int32_t *files, const uint8_t *remote, uint64_t latency_ns) {
+        if (groups_.size() > 1 || groups_.front().ranks > 1)
+            throw std::runtime_error("found several ranks in a process and others on another host, expected one rank in each process");
         char *const own = arena(groups_.front().first_rank);
         hosts_ = std::make_unique<process::Hosts>(files, remote, RANKS, own, ARENA_BYTES, latency_ns);
         for (int rank = 0; rank < RANKS; ++rank)
             if (remote[rank]) stand_in(rank, hosts_->arena(rank));
         require_attached();
-        hosts_->start(groups_.front().abort);
+        hosts_->start(words());
     }
-    int lost() const { return hosts_ ? hosts_->lost() : -1; }
+    uint32_t aborted() const override {
+        const uint32_t cause = Arenas::aborted();
+        if (cause && hosts_) hosts_->settle();
+        return cause;
+    }
 #else
     void reach(const int32_t *, const uint8_t *, uint64_t) { throw std::runtime_error("found ranks on other hosts, expected processes"); }
-    int lost() const { return -1; }
 #endif
 
     // Queues launches. Where there are no streams it returns when they have ended.
     void run(const FusedCall &call) {
         order_ = call.order;
         require_attached();
+        if (!call.begin) count_call();
         if (!bound_) throw std::runtime_error("found no tensors, expected them bound");
         constexpr int KERNELS_IN_ALL = sizeof KERNELS / sizeof *KERNELS;
 #ifdef TREADLE_PROCESS
@@ -87,12 +93,12 @@ class FusedSession : public Arenas {
             for (const Neighbours &group : groups_) launch(group, call, first, last);
             if (!platform::STREAMS) {
                 synchronise(call.order + first);
-                if (given_up()) break;
+                if (aborted()) break;
             }
         }
         if (uint64_t(KERNELS[KERNELS_IN_ALL - 1].launch) >= call.end) return;
 #ifdef TREADLE_PROCESS
-        if (hosts_ && !given_up()) hosts_->end_run();
+        if (hosts_ && !aborted()) hosts_->end_run();
 #endif
         for (const Neighbours &group : groups_) count_runs(group.device, tables_[group.device].runs, call.streams ? call.streams[group.first_rank] : nullptr);
     }
@@ -119,6 +125,10 @@ class FusedSession : public Arenas {
     }
 
   private:
+    void sees(const Neighbours &group, int rank, int device) override {
+        if (SENDS_LINES && !platform::whole_lines(group.device, device)) refuse_lines(group.first_rank, group.device, rank, device);
+    }
+
     void equip(const Neighbours &group) override {
         FusedTables &tables = tables_[group.device];
         tables.cells = reserved<void *>(group.device, RANKS * BUFFERS);
@@ -210,9 +220,6 @@ TREADLE_API int treadle_fusion_run(void *session, const treadle::FusedCall *call
 TREADLE_API int treadle_fusion_reach(void *session, const int32_t *files, const uint8_t *remote, uint64_t latency_ns) {
     return treadle::guarded([&] { treadle::opened<treadle::FusedSession>(session).reach(files, remote, latency_ns); });
 }
-
-// The rank that ended before it was done, -1 if none did.
-TREADLE_API int treadle_fusion_lost(void *session) { return treadle::opened<treadle::FusedSession>(session).lost(); }
 
 // Writes up to `most` rows; returns how many there are, -1 with a message.
 TREADLE_API int treadle_fusion_stuck(void *session, treadle::FusedStuck *rows, int most) {

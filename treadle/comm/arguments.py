@@ -30,6 +30,18 @@ def check_output(output: Tensor, tensor: Tensor, elements: int) -> None:
         raise InputError(f"found as output {_text(output)}, expected {elements} elements of {_dtype(tensor)}")
 
 
+def check_places(rank: int, tensor: Tensor, output: Tensor | None) -> None:
+    """Raise InputError for tensors without memory, and for an output on another device than the input: the framework
+    would run what other ranks run as kernels."""
+    for one in (tensor, output):
+        if one is not None and one.device.type == "meta":
+            raise InputError(f"rank {rank}: found a tensor on meta, which has no memory, expected one on cpu or cuda")
+    if output is not None and output.device != tensor.device:
+        raise InputError(
+            f"rank {rank}: found an input on {tensor.device} and an output on {output.device}, expected one device"
+        )
+
+
 def check_splits(sizes: list[int] | None, whole: Tensor, ranks: int, name: str) -> None:
     """Raise InputError when `sizes` (None: equal ones) do not cut the first dimension of `whole`, one for each rank."""
     if sizes is None:

@@ -23,6 +23,7 @@ from treadle.comm import framework, gpu
 from treadle.comm.arguments import (
     check_output,
     check_parts,
+    check_places,
     check_root,
     check_splits,
     list_problem,
@@ -123,15 +124,19 @@ class _State:
 _state: _State | None = None
 
 
-def init(folder: Path | str, group: Any = None) -> None:
+def init(folder: Path | str, group: Any = None, *, timeout: float | None = None) -> None:
     """Load the algorithms in `folder` on every rank of `group` (default: all); a second call replaces the first.
 
-    Calls without a group then run on this one. Needs torch.distributed.init_process_group before it. Raises InputError
-    when it was not called or this process is not in `group`; and on all ranks alike, so that none waits for another,
-    when on one of them `folder` holds no algorithm, one for another number of ranks, or not the same as on the others.
-    What an earlier call loaded stays when this one fails.
+    Calls without a group then run on this one. On GPUs a kernel that waits more than `timeout` seconds for another rank
+    ends the call on all ranks, as the end of a process always does; without one a rank may be late. Needs
+    torch.distributed.init_process_group before it. Raises InputError when it was not called or this process is not in
+    `group`; and on all ranks alike, so that none waits for another, when on one of them `folder` holds no algorithm,
+    one for another number of ranks, or not the same as on the others. What an earlier call loaded stays when this one
+    fails.
     """
     global _state
+    if timeout is not None and not 0 < timeout < float("inf"):
+        raise InputError(f"found timeout {timeout}, expected seconds above 0, or None", where="treadle.comm.init")
     if not distributed.is_initialized():
         raise InputError("treadle.comm.init: call torch.distributed.init_process_group first")
     if group is not None and distributed.get_rank(group) < 0:
@@ -146,7 +151,7 @@ def init(folder: Path | str, group: Any = None) -> None:
         raise
     shutdown()
     rank = distributed.get_rank(own)
-    _state = _State(planned, alone, outer, own, rank, GpuExecutor(rank, own))
+    _state = _State(planned, alone, outer, own, rank, GpuExecutor(rank, own, timeout or 0))
 
 
 def _loaded(folder: Path | str, group: Any) -> tuple[Library, Library]:
@@ -180,11 +185,13 @@ def shutdown() -> None:
         except (KeyboardInterrupt, SystemExit):
             stop_wire(_state.group)
             raise
-        if stands(_state.group):
-            _state.gpu.close()
-            close_wire(_state.group)
-            distributed.destroy_process_group(_state.group)
-    _state = None
+        state, _state = _state, None
+        if stands(state.group):
+            try:
+                state.gpu.close()
+            finally:
+                close_wire(state.group)
+                distributed.destroy_process_group(state.group)
 
 
 def explain(tensor: Tensor, call: str = "all_reduce", op: Any = "sum", root: int = 0, group: Any = None) -> Choice:
@@ -405,8 +412,6 @@ def _unfit(collective: str, tensor: Tensor, output: Tensor | None, op: Any, grou
     for one in (tensor, output):
         if one is None:
             continue
-        if one.device != tensor.device:
-            return f"the tensors are on {tensor.device} and {one.device}"
         if one.device.type != "cpu" and not gpu.on_gpu(one):
             return f"tensors on {one.device.type} are not executed by this runtime"
         if one.layout != torch.strided:
@@ -426,6 +431,7 @@ def _is_ours(group: Any) -> bool:
 
 def _agreed(call: str, tensor: Tensor, output: Tensor | None = None, **more: Any) -> LoadedAlgorithm | None:
     """The algorithm that all ranks run for a call, None (and a logged line) where the framework must."""
+    check_places(distributed.get_rank(more["group"]), tensor, output)
     algorithm, choice = _choose(call, tensor, output, **more)
     state = _state
     if algorithm is None or state is None:
@@ -479,6 +485,7 @@ def _all_to_all_v(
     output: Tensor, tensor: Tensor, out_sizes: list[int] | None, in_sizes: list[int] | None, group: Any
 ) -> bool:
     """Whether a plan for alltoallv served the call. All ranks must agree, so they exchange what would fit."""
+    check_places(distributed.get_rank(group), tensor, output)
     state, call = _state, "all_to_all_single with split sizes"
     reason = _unfit("alltoallv", tensor, output, "sum", group)
     found = [] if state is None else state.alone.of("alltoallv")

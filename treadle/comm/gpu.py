@@ -11,14 +11,16 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
 
+from treadle.comm.cards import CardClaim
 from treadle.comm.library import LoadedAlgorithm, with_one_instance
-from treadle.planner.errors import InputError, MissingBackendError
+from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
 from treadle.runtime.collective import native
 from treadle.runtime.collective.grouped import grouped_executor
 from treadle.runtime.collective.messages import Executor, cut_of
@@ -28,10 +30,6 @@ from treadle.runtime.native_build import compiler
 REDUCING = frozenset({"allreduce", "reducescatter", "reduce"})
 MOVING = frozenset({"allgather", "broadcast", "alltoall"})
 DTYPES = frozenset(native.DTYPES)
-NO_LIMIT = native.LaunchSettings(timeout=0)
-"""A rank may be late for as long as it likes: a kernel that gave up would leave wrong numbers behind."""
-
-
 MESSAGES = "nccl"
 """The backend of torch.distributed that carries messages between hosts."""
 Member = native.CompiledRank | Executor
@@ -104,10 +102,13 @@ class GpuExecutor:
 
     rank: int
     group: Any
+    timeout: float = 0
+    """Seconds after which a rank is too late; 0 without a limit. One that has ended is always noticed."""
     device: torch.device | None = None
     general: str | None = None
     """Why no program at all runs on these GPUs."""
     lane: SerialStream | None = None
+    claim: CardClaim | None = None
     members: dict[str, Member | str] = field(default_factory=dict)
     messages: Any = None
     """A process group of the library that carries messages, where the ranks are on several hosts."""
@@ -130,12 +131,15 @@ class GpuExecutor:
             self.general = self._obstacle(device)
             if self.general is None and self.several:
                 ranks = distributed.get_process_group_ranks(self.group)
+                limit = timedelta(seconds=self.timeout) if self.timeout else None
                 self.messages = distributed.new_group(
-                    ranks, backend=MESSAGES, use_local_synchronization=True, sort_ranks=False
+                    ranks, limit, MESSAGES, use_local_synchronization=True, sort_ranks=False
                 )
         if device != self.device:
-            raise InputError(f"found a tensor on {device}, expected one on {self.device} like those of earlier calls: "
-                             "treadle.comm uses one GPU per process")  # fmt: skip
+            raise InputError(
+                f"rank {self.rank}: found a tensor on {device}, expected one on {self.device} like those of earlier "
+                "calls: treadle.comm uses one GPU per process"
+            )
         if self.general is None and algorithm.name not in self.members:
             try:
                 self.members[algorithm.name] = self._made(algorithm, device)
@@ -169,14 +173,23 @@ class GpuExecutor:
         return member, lane
 
     def close(self) -> None:
-        """Give back what lies on the GPU; all ranks must call it."""
+        """Give back what lies on the GPU; all ranks must call it. Raises CheckFailed when a call was given up and
+        nothing has shown it yet."""
+        problems: list[Exception] = []
         for member in self.members.values():
-            if isinstance(member, native.CompiledRank):
-                member.close()
+            try:
+                if isinstance(member, native.CompiledRank):
+                    member.close()
+            except (CheckFailed, RuntimeError) as error:  # gloo raises a RuntimeError where a rank is gone
+                problems.append(error)
         self.members.clear()
         if self.messages is not None and stands(self.messages):
             distributed.destroy_process_group(self.messages)
         self.messages = None
+        if self.claim is not None:
+            self.claim.close()
+        for problem in problems:
+            raise problem
 
     def _made(self, algorithm: LoadedAlgorithm, device: torch.device) -> Member:
         if self.messages is not None:
@@ -188,9 +201,15 @@ class GpuExecutor:
             self.lane = self.lane or SerialStream(device)
             return made
         first = self.rank == 0  # the others find in the cache what rank 0 compiled
-        native.agreed(lambda: compiled(algorithm, device) if first else None, self.group)
-        library = native.agreed(lambda: compiled(algorithm, device), self.group)
+        native.agreed(lambda: compiled(algorithm, device, self.timeout) if first else None, self.group)
+        library = native.agreed(lambda: compiled(algorithm, device, self.timeout), self.group)
         member = native.CompiledRank(library, self.rank, device.index, self.group)
+        claim = self.claim = self.claim or CardClaim(identity(device))
+        try:
+            native.agreed(lambda: claim.extend(member.share), self.group)
+        except InputError:
+            member.close()
+            raise
         self.lane = self.lane or SerialStream(device)
         return member
 
@@ -218,10 +237,11 @@ class GpuExecutor:
         return None
 
 
-def compiled(algorithm: LoadedAlgorithm, device: torch.device) -> native.CompiledProgram:
+def compiled(algorithm: LoadedAlgorithm, device: torch.device, timeout: float) -> native.CompiledProgram:
     """The kernel of a program for this GPU; the interpreter, which programs of one protocol share."""
     major, minor = torch.cuda.get_device_capability(device)
-    return native.build(algorithm.program, "cuda", arch=f"sm_{major}{minor}", settings=NO_LIMIT)
+    settings = native.LaunchSettings(timeout=timeout)
+    return native.build(algorithm.program, "cuda", arch=f"sm_{major}{minor}", settings=settings)
 
 
 def identity(device: torch.device) -> str:

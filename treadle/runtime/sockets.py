@@ -101,6 +101,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: close(_connected))
 
 
+def close_in_forks(claim: socket.socket) -> None:
+    """Have processes that are forked from this one close their copy."""
+    _connected.add(claim)
+
+
 def interface_address() -> str:
     """The IPv4 address of the interface that GLOO_SOCKET_IFNAME names, by default the loopback interface's."""
     stay_on_loopback()

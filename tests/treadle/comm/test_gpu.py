@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, distributed
+from torch._subclasses import FakeTensorMode
 from torch.distributed import ReduceOp
 
 from tests.planner.passes.collective.build import MESH, line
@@ -24,10 +25,10 @@ from treadle import comm
 from treadle.codegen import targets
 from treadle.codegen.collective.cuda.tables import tables
 from treadle.codegen.emit import write
-from treadle.comm import collectives, gpu
+from treadle.comm import cards, collectives, gpu
 from treadle.comm.library import LoadedAlgorithm
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
-from treadle.runtime.collective.native import CompiledProgram
+from treadle.runtime.collective.native import CompiledProgram, LaunchSettings
 from treadle.runtime.collective.native_session import Session
 from treadle.runtime.launch import launch
 
@@ -70,10 +71,10 @@ def pretend(patch: pytest.MonkeyPatch, rank: int, library: str) -> list[str]:
     """Take CPU tensors for tensors on GPU `rank`; returns the names of the programs that are compiled from now on."""
     names: list[str] = []
 
-    def compiled(algorithm: LoadedAlgorithm, _: torch.device) -> CompiledProgram:
+    def compiled(algorithm: LoadedAlgorithm, _: torch.device, timeout: float) -> CompiledProgram:
         names.append(algorithm.name)
         program = algorithm.program
-        return CompiledProgram(program, "fibers", Path(library), tables(program), gpu.NO_LIMIT)
+        return CompiledProgram(program, "fibers", Path(library), tables(program), LaunchSettings(timeout=timeout))
 
     patch.setattr(gpu, "on_gpu", lambda tensor: True)
     patch.setattr(gpu, "device_of", lambda tensor: torch.device("cuda", rank))
@@ -133,6 +134,7 @@ def ranks(rank: int, world: int, folder: str, library: str) -> dict[str, Any]:
         comm.init(folder)
         seen["between hosts"] = differences(rank, world), str(comm.explain(ones)), list(names), trained(rank)
         comm.shutdown()
+    seen["faults"] = faults(rank, folder, library)
     seen["obstacles"] = {}
     for name, place in OBSTACLES.items():
         with pytest.MonkeyPatch.context() as patch:
@@ -146,6 +148,50 @@ def ranks(rank: int, world: int, folder: str, library: str) -> dict[str, Any]:
             assert tensor.tolist() == [3.0] * 5
             seen["obstacles"][name] = [*heard.lines, str(comm.explain(tensor))]
             comm.shutdown()
+    return seen
+
+
+def message_of(call: Callable[[], Any]) -> str:
+    with pytest.raises((CheckFailed, InputError)) as refused:
+        call()
+    return str(refused.value).splitlines()[0]
+
+
+def faults(rank: int, folder: str, library: str) -> dict[str, Any]:
+    """Tensors elsewhere, another job on the GPU of rank 1, and a call that rank 1 makes too late."""
+    seen: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        pretend(patch, rank, library)
+        comm.init(folder)
+        seen["meta"] = message_of(lambda: comm.all_reduce(torch.empty(4, device="meta")))
+        with FakeTensorMode():
+            there = torch.empty(8, device="cuda:1")
+        seen["output"] = message_of(lambda: comm.all_gather_into_tensor(there, torch.empty(4)))
+        patch.setattr(cards, "claims", lambda card: {4711: 0.9} if rank else {})
+        comm.all_reduce(torch.ones(4))
+        seen["shared"] = str(comm.explain(torch.ones(4)))
+        comm.shutdown()
+        patch.setattr(cards, "claims", lambda card: {})
+        for wrong in (0, -1.0, float("inf")):
+            seen["limit"] = message_of(lambda wrong=wrong: comm.init(folder, timeout=wrong))
+        comm.init(folder, timeout=0.5)
+        tensor, gathered = torch.ones(4), torch.empty(4 * RANKS)
+        comm.all_reduce(tensor)
+        comm.all_gather_into_tensor(gathered, tensor)
+        if not rank:
+            comm.all_reduce(tensor)  # queued, and given up on the GPU
+        distributed.barrier()
+        seen["next"] = message_of(lambda: comm.all_reduce(torch.ones(4)))
+        seen["after"] = message_of(lambda: comm.all_reduce(torch.ones(4)))
+        comm.all_gather_into_tensor(gathered, torch.full((4,), rank + 1.0))
+        seen["others"] = gathered.tolist()
+        comm.shutdown()
+        comm.init(folder, timeout=0.5)
+        comm.all_reduce(tensor)
+        if not rank:
+            comm.all_reduce(tensor)
+        distributed.barrier()
+        seen["unseen"] = message_of(comm.shutdown)
     return seen
 
 
@@ -244,7 +290,7 @@ def broken_driver(patch: pytest.MonkeyPatch, rank: int) -> None:
 def no_peer_access(patch: pytest.MonkeyPatch, rank: int) -> None:
     if rank == 1:
         attach = Session.attach
-        patch.setattr(Session, "attach", lambda self, other, handle: attach(self, other, bytes(64)))
+        patch.setattr(Session, "attach", lambda self, other, handle: attach(self, other, bytes(len(handle))))
 
 
 OBSTACLES: dict[str, Callable[[pytest.MonkeyPatch, int], None]] = {
@@ -261,7 +307,7 @@ OBSTACLES: dict[str, Callable[[pytest.MonkeyPatch, int], None]] = {
 def seen(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        library = on_fake_cuda(processes=True)
+        library = on_fake_cuda(processes=True, at_once=True)
     return launch(RANKS, ranks, (str(folder), str(library)), timeout=120)
 
 
@@ -309,7 +355,9 @@ def test_what_no_kernel_runs_falls_back_and_is_told_once(seen: list[dict[str, An
             f"gather: {OWN}, gather is not executed on GPUs",
             f"all_to_all_single with split sizes: {OWN}, alltoallv is not executed on GPUs",
         ]
-        assert each["other GPU"].startswith(f"found a tensor on cuda:2, expected one on cuda:{seen.index(each)} ")
+        assert each["other GPU"].startswith(
+            f"rank {seen.index(each)}: found a tensor on cuda:2, expected one on cuda:{seen.index(each)} "
+        )
 
 
 def test_an_obstacle_on_one_rank_makes_all_fall_back(seen: list[dict[str, Any]]) -> None:
@@ -325,6 +373,20 @@ def test_ranks_on_several_hosts_exchange_grouped_messages(seen: list[dict[str, A
         assert "by grouped messages between the hosts, predicted" in explained
         assert compiled == []
         assert hooked == pytest.approx(plain, rel=1e-6)
+
+
+def test_faults_are_named_and_end_one_program_alone(seen: list[dict[str, Any]]) -> None:
+    late = "the program does not end: rank 0 waited longer than its limit; rank 1 has made 1 of 2 calls"
+    name = "treadle_allreduce_2_inplace: "
+    for rank, each in enumerate(seen):
+        found = each["faults"]
+        assert found["meta"].startswith(f"rank {rank}: found a tensor on meta, which has no memory, expected one on ")
+        assert found["output"] == f"rank {rank}: found an input on cpu and an output on cuda:1, expected one device"
+        assert "rank 1: GPU-1: the kernels of this program take 50% of it at once and those of " in found["shared"]
+        assert found["limit"] == "treadle.comm.init: found timeout inf, expected seconds above 0, or None"
+        assert found["next"] == found["after"] == f"{name}not usable any more: {late}"
+        assert found["others"] == [1.0] * 4 + [2.0] * 4
+        assert found["unseen"] == f"{name}{late}"
 
 
 def test_gradients_with_the_hook_are_those_of_plain_ddp(seen: list[dict[str, Any]]) -> None:

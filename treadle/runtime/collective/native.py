@@ -1,14 +1,16 @@
 """Collective programs as compiled kernels: on host fibers with g++, on GPUs with nvcc.
 
 `build` compiles a program, `build_folder` what `treadle generate --target cuda` wrote. A `CompiledProgram` runs all
-ranks from one process, a `CompiledRank` is one rank among several processes. With target `fibers` every thread of every
-threadblock of every rank is a fiber of this process, and a seed chooses their order. With target `cuda` the tensors of
-one GPU belong to virtual ranks of one cooperative launch; several GPUs use peer pointers, several processes CUDA IPC.
+ranks from one process, `CompiledRanks` are those of one among several processes, a `CompiledRank` is one. With target
+`fibers` every thread of every threadblock of every rank is a fiber of this process, and a seed chooses their order.
+With target `cuda` the tensors of one GPU belong to virtual ranks of one cooperative launch; several GPUs use peer
+pointers, several processes CUDA IPC.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -155,7 +157,7 @@ class CompiledProgram:
         """
         if len(inputs) != len(self.program.ranks):
             raise InputError(f"found {len(inputs)} tensors, expected one for each of {len(self.program.ranks)} ranks")
-        devices = tuple(self._device(tensor) for tensor in inputs)
+        devices = tuple(self._device(rank, tensor) for rank, tensor in enumerate(inputs))
         if devices not in self._sessions:
             self._sessions[devices] = self.open(devices)
         session = self._sessions[devices]
@@ -187,6 +189,10 @@ class CompiledProgram:
     def _call(
         self, session: Session, tensors: Mapping[int, Tensor], op: str, seed: int, wait: bool = True
     ) -> list[Tensor]:
+        for rank, tensor in tensors.items():
+            if self._device(rank, tensor) != session.devices[rank] and self.target == "cuda":
+                expected = f"expected one on cuda:{session.devices[rank]}"
+                raise InputError(f"rank {rank}: found a tensor on {tensor.device}, {expected}")
         first = next(iter(tensors.values()))
         if any(tensor.dtype != first.dtype for tensor in tensors.values()):
             raise InputError("found tensors of several data types, expected one")
@@ -222,56 +228,118 @@ class CompiledProgram:
         size = tensor.element_size()
         return Sizes(elements * size, size, DTYPES.get(tensor.dtype, 0), OPERATIONS[op])
 
-    def _device(self, tensor: Tensor) -> int:
+    def _device(self, rank: int, tensor: Tensor) -> int:
         kind = "cpu" if self.target == "fibers" else "cuda"
         if tensor.device.type != kind:
-            raise InputError(f"found a tensor on {tensor.device}, expected one on {kind}")
+            raise InputError(f"rank {rank}: found a tensor on {tensor.device}, expected one on {kind}")
         return tensor.device.index or 0
 
 
-class CompiledRank:
-    """One rank of a library whose ranks are processes of a torch.distributed group, each with a GPU of its own.
+class CompiledRanks:
+    """The ranks of a library that this process holds, each with a GPU of its own or as neighbours on one; the others
+    belong to other processes of a torch.distributed group. `devices` are GPUs by rank.
 
-    Making one is a collective call: the processes exchange CUDA IPC handles of their slots. Raises InputError, the same
-    on all ranks, where the driver refuses on one of them: no peer access, more threadblocks than a GPU holds at once.
+    Making it is a collective call: the processes exchange CUDA IPC handles of their slots. Raises InputError, the same
+    in all processes, where a rank is in none or in several of them, and where the driver refuses in one: no peer
+    access, a path without the stores that LL128 needs, more threadblocks than a GPU holds at once.
+
+    When a rank gives up a wait, closes early or dies, the kernels of all ranks end and CheckFailed names it; a process
+    that has ended is always noticed. The slots are given back then, and later calls raise the same.
     """
+
+    def __init__(self, library: CompiledProgram, devices: Mapping[int, int], group: Any = None) -> None:
+        self._library, self._group = library, group
+        self._fault: str | None = None
+        ranks = range(len(library.program.ranks))
+        placed: list[Any] = [None] * distributed.get_world_size(group)
+        distributed.all_gather_object(placed, sorted(devices), group=group)
+        for rank in ranks:
+            holders = [number for number, each in enumerate(placed) if rank in each]
+            if len(holders) != 1:
+                found = f"processes {', '.join(map(str, holders))}" if holders else "no process"
+                raise InputError(f"found rank {rank} in {found}, expected each of {len(ranks)} ranks in one")
+
+        def shared() -> tuple[Session, float, dict[int, bytes]]:
+            session = library.open([devices.get(rank, -1) for rank in ranks])
+            return session, session.fit(), {rank: session.share(rank) for rank in devices}
+
+        def attached() -> None:
+            for rank, handle in (pair for each in handles for pair in each.items()):
+                if rank not in devices:
+                    self._session.attach(rank, handle)
+            self._session.watch()
+
+        self._session, self.share, own = agreed(shared, group)
+        handles: list[Any] = [None] * len(placed)
+        distributed.all_gather_object(handles, own, group=group)
+        agreed(attached, group)  # also a barrier: no kernel waits while another rank still attaches
+
+    def run(self, tensors: Mapping[int, Tensor], op: str = "sum") -> dict[int, Tensor]:
+        """The shares of this process's ranks of a call of `CompiledProgram.run`, by rank, on their current streams. It
+        does not wait for the GPUs. Raises InputError for tensors that do not fit or are elsewhere, before anything is
+        launched; CheckFailed once any rank has given up."""
+        self._require_standing()
+        held = [rank for rank, device in enumerate(self._session.devices) if device >= 0]
+        if sorted(tensors) != held:
+            raise InputError(f"found tensors of ranks {sorted(tensors)}, expected those of this process, {held}")
+        ordered = {rank: tensors[rank] for rank in held}
+        with self._given_back():
+            return dict(zip(held, self._library._call(self._session, ordered, op, 0, wait=False), strict=True))
+
+    def wait(self) -> None:
+        """Wait for the GPUs. Raises CheckFailed with the rank at fault and each step here that waited, when a call was
+        given up."""
+        self._require_standing()
+        with self._given_back():
+            self._session.wait()
+
+    def close(self) -> None:
+        """Give back slots and counters. A collective call, as others may still be reading them. Raises CheckFailed when
+        a call was given up and nothing has shown it yet."""
+        if self._fault is not None:
+            return
+        self.wait()
+        with self._given_back():
+            self._meet()
+            self._session.detach()
+            self._meet()  # CUDA requires memory to be closed everywhere before its owner frees it
+            self._session.close()
+
+    def _meet(self) -> None:
+        try:
+            distributed.barrier(self._group)
+        except RuntimeError:
+            self._session.require_standing()
+            raise
+
+    def _require_standing(self) -> None:
+        if self._fault is not None:
+            raise CheckFailed(self._fault)
+
+    @contextmanager
+    def _given_back(self) -> Iterator[None]:
+        """Where a call was given up, only this process can give back what it holds."""
+        try:
+            yield
+        except CheckFailed:
+            self._fault = f"{self._library.program.name}: not usable any more: {self._session.fault()}"
+            self._session.close()
+            raise
+
+
+class CompiledRank(CompiledRanks):
+    """One rank of a library whose ranks are processes of a torch.distributed group, each with a GPU of its own."""
 
     def __init__(self, library: CompiledProgram, rank: int, device: int, group: Any = None) -> None:
         world = distributed.get_world_size(group)
         if world != len(library.program.ranks):
             raise InputError(f"found {world} processes, expected the program's {len(library.program.ranks)} ranks")
-        self._library, self._rank, self._group = library, rank, group
-
-        def shared() -> tuple[Session, bytes]:
-            session = library.open([device if each == rank else -1 for each in range(world)])
-            session.fit()
-            return session, session.share(rank)
-
-        def attached() -> None:
-            for other, each in enumerate(handles):
-                if other != rank:
-                    self._session.attach(other, each)
-
-        self._session, handle = agreed(shared, group)
-        handles: list[Any] = [None] * world
-        distributed.all_gather_object(handles, handle, group=group)
-        agreed(attached, group)  # also a barrier: no kernel waits while another rank still attaches
+        self._rank = rank
+        super().__init__(library, {rank: device}, group)
 
     def __call__(self, tensor: Tensor, op: str = "sum") -> Tensor:
-        """This rank's share of a call of `Library.run`, on the current stream; it does not wait for the GPU."""
-        return self._library._call(self._session, {self._rank: tensor}, op, 0, wait=False)[0]
-
-    def wait(self) -> None:
-        """Wait for the GPU. Raises CheckFailed naming each waiting step when the program hangs."""
-        self._session.wait()
-
-    def close(self) -> None:
-        """Give back slots and counters. A collective call, as others may still be reading them."""
-        self._session.wait()
-        distributed.barrier(self._group)
-        self._session.detach()
-        distributed.barrier(self._group)  # CUDA requires memory to be closed everywhere before its owner frees it
-        self._session.close()
+        """This rank's share of a call, as `run` makes it."""
+        return self.run({self._rank: tensor}, op)[self._rank]
 
 
 def agreed(work: Callable[[], T], group: Any = None) -> T:

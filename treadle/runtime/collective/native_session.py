@@ -78,7 +78,7 @@ class _Call(ctypes.Structure):
 FUNCTIONS: Signatures = {
     "treadle_chunk_width": (ctypes.c_int64, [ctypes.c_int64, INTEGER, ctypes.c_int64]),
     "treadle_open": (INTEGER, [POINTER, POINTER, POINTER, POINTER]),
-    "treadle_fit": (INTEGER, [POINTER]),
+    "treadle_fit": (INTEGER, [POINTER, POINTER]),
     "treadle_launch": (INTEGER, [POINTER, POINTER]),
     "treadle_stuck": (INTEGER, [POINTER, POINTER, INTEGER]),
 }
@@ -119,8 +119,8 @@ class Session(NativeSession):
         slots: int,
         slot_bytes: int,
     ) -> None:
-        super().__init__(library, FUNCTIONS, program.name)
-        self._program, self._table = program, table
+        super().__init__(library, FUNCTIONS, program.name, len(program.ranks))
+        self._program, self._table, self.devices = program, table, tuple(devices)
         blocks = (_Block * (len(table.blocks) + 1))(*(_Block(*row) for row in table.blocks))
         steps = (_Step * (len(table.steps) + 1))(*(_Step(*row) for row in table.steps))
         config = _Config(
@@ -135,9 +135,12 @@ class Session(NativeSession):
         )
         self._require(self.library.treadle_open(ctypes.byref(config), blocks, steps, ctypes.byref(self._handle)))
 
-    def fit(self) -> None:
-        """Raises InputError when a GPU cannot hold all threadblocks at once, whatever the data type."""
-        self._require(self.library.treadle_fit(self._handle))
+    def fit(self) -> float:
+        """The share of a GPU that all threadblocks take at once, of the data type that takes most. Raises InputError
+        when a GPU cannot hold them."""
+        share = ctypes.c_double()
+        self._require(self.library.treadle_fit(self._handle, ctypes.byref(share)))
+        return share.value
 
     def launch(
         self,
@@ -150,7 +153,9 @@ class Session(NativeSession):
         keep: object = None,
     ) -> None:
         """Start one call; `buffers` and `streams` by rank. On CUDA a wait of more than `timeout` seconds gives up.
-        `keep` is what the buffers lie in; it is held until the next launch, as fibers only run in `wait`."""
+        `keep` is what the buffers lie in; it is held until the next launch, as fibers only run in `wait`. Raises
+        CheckFailed when an earlier launch was given up on any rank."""
+        self.require_standing()
         self._kept = keep
         local = (_LocalRank * len(buffers))(
             *(_LocalRank(each.input, each.output, each.scratch, each.averaged_bytes) for each in buffers)
@@ -169,9 +174,10 @@ class Session(NativeSession):
         self._require(self.library.treadle_launch(self._handle, ctypes.byref(call)))
 
     def wait(self) -> None:
-        """Wait for all launches. Raises CheckFailed naming every step whose wait timed out."""
+        """Wait for all launches. Raises CheckFailed with the rank at fault and every step here that waited, when one
+        was given up."""
         if not self._ended():
-            raise CheckFailed(f"{self._program.name}: the program does not end", tuple(self._stuck()))
+            raise CheckFailed(f"{self._name}: {self.fault()}", tuple(self._stuck()))
 
     def chunk_width(self, sizes: Sizes) -> int:
         """Bytes between neighbouring chunks."""

@@ -13,8 +13,8 @@ def join(
 ) -> None:
     """Attach or reach the arenas of all other ranks; each of them calls it, and returns once all have.
 
-    Ranks at the same `address`, by default that of the interface between hosts, share memory; sockets between them only
-    show that they have not ended, unless they are `watched` by the process that started them. Raises InputError where
+    Ranks at the same `address`, by default that of the interface between hosts, share memory. The end of one ends the
+    runs of all others, unless they are `watched` by the process that started them. Raises InputError where
     the interface is missing or not named, CheckFailed where a rank cannot be reached.
     """
     here = address or interface_address(), host_identity()
@@ -24,9 +24,11 @@ def join(
     for other, (_, handle) in enumerate(met):
         if other != rank and other not in remote:
             session.attach(other, handle)
-    if remote or not watched:
+    if remote:
         if len({identity for _, identity in hosts}) > 1 and any(each.startswith("127.") for each, _ in hosts):
             message = "found ranks on several hosts, expected the name of the interface between them"
             raise InputError(message, where="GLOO_SOCKET_IFNAME")
         session.reach(connect(rank, len(met), gather, address), remote, added_us())
+    elif not watched:
+        session.watch()
     gather(None)  # a rank that ends earlier would take its arena with it

@@ -71,7 +71,6 @@ FUNCTIONS: Signatures = {
     "treadle_fusion_bind": (INTEGER, [POINTER, POINTER]),
     "treadle_fusion_run": (INTEGER, [POINTER, POINTER]),
     "treadle_fusion_reach": (INTEGER, [POINTER, POINTER, POINTER, ctypes.c_uint64]),
-    "treadle_fusion_lost": (INTEGER, [POINTER]),
     "treadle_fusion_stuck": (INTEGER, [POINTER, POINTER, INTEGER]),
     "treadle_fusion_counts": (INTEGER, [POINTER, INTEGER, POINTER]),
 }
@@ -84,10 +83,12 @@ class FusionSession(NativeSession):
     InputError where the driver refuses, for example more threadblocks than a GPU holds at once.
     """
 
+    what = "the schedule"
+
     def __init__(
         self, library: Path, ranks: int, devices: Mapping[int, int], *, threads: int = 0, blocks: int = 0
     ) -> None:
-        super().__init__(library, FUNCTIONS, library.name)
+        super().__init__(library, FUNCTIONS, library.name, ranks)
         self.ranks = ranks
         self._sockets: list[socket | None] = []
         numbers = [devices.get(rank, ELSEWHERE) for rank in range(ranks)]
@@ -139,24 +140,23 @@ class FusionSession(NativeSession):
         A run may be made in several calls of neighbouring `launches`, in order.
 
         `seed` and `step` of dropout. A wait of more than `timeout` seconds gives up, 0 is without limit; fibers need
-        no clock for that, and `order` is the seed of their order.
+        no clock for that, and `order` is the seed of their order. Raises CheckFailed when an earlier run was given up.
         """
+        self.require_all()
         on = (ctypes.c_void_p * self.ranks)(*streams) if streams else None
         call = _Call(on, round(timeout * 1e9), seed, step, order, launches.start, launches.stop)
         self._require(self.library.treadle_fusion_run(self._handle, ctypes.byref(call)))
 
     def wait(self) -> None:
-        """Wait for all runs. Raises CheckFailed naming every wait that timed out, or that a rank on another host, which
-        has ended, left behind; the session must not be used afterwards."""
+        """Wait for all runs. Raises CheckFailed with the rank at fault and every wait here that failed, when one was
+        given up; the session must not be used afterwards."""
         if not self._ended():
             self.require_all()
-            raise CheckFailed("the schedule does not end", self._lines())
 
     def require_all(self) -> None:
-        """Raises CheckFailed with the rank that has ended before it was done, if the ranks are on several hosts."""
-        lost = self.library.treadle_fusion_lost(self._handle)
-        if lost >= 0:
-            raise CheckFailed(f"rank {lost} has ended before it was done", self._lines())
+        """Raises CheckFailed when a run was given up on any rank."""
+        if (fault := self.fault()) is not None:
+            raise CheckFailed(fault, self._lines())
 
     def _lines(self) -> tuple[str, ...]:
         return tuple(self._line(row) for row in self.stuck())

@@ -91,21 +91,50 @@ def copied_allgather() -> CollectiveProgram:
     return CollectiveProgram("copied", "allgather", tuple(ranks), chunks_per_loop=2, channels=1)
 
 
-def on_fake_cuda(*, processes: bool = False) -> Path:
-    """The interpreter kernel for sums with Simple, on fibers under the CUDA platform over the stand-in runtime.
+POLLING = """
+#include <sched.h>
+#include <chrono>
 
-    With `processes` ranks may be processes: a launch runs at once, and waits by polling for what others write.
+namespace treadle {
+
+inline uint64_t now_ns() {
+    return uint64_t(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
+}
+
+inline void give_up(const Abort &abort) {
+    set_abort(abort.word, abort.late);
+    for (int i = 0; i < abort.count; ++i) set_abort(abort.others[i], abort.late);
+}
+
+}  // namespace treadle
+"""
+SLEEP = "fibers::World::world->sleep(address);"
+POLL = """sched_yield(), yield();
+        if (launch.timeout_ns && now_ns() - since > launch.timeout_ns) give_up(launch.abort);"""
+
+
+def on_fake_cuda(
+    *, processes: bool = False, at_once: bool = False, protocol: str = "Simple", sums: bool = True, nvlinked: int = 4
+) -> Path:
+    """The interpreter kernel for sums, or without them, on fibers under the CUDA platform over the stand-in runtime.
+
+    With `processes` ranks may be processes: fibers wait by polling for what others write, with a limit as on a GPU.
+    Launches run when their process waits for them, or `at_once`. NVLink joins each `nvlinked` neighbouring devices.
     """
     texts = {**kernels.headers(), FAKE.name: FAKE.read_text()}
     # Found next to the other headers, whatever CUDA toolkit the machine has.
     texts["treadle_platform_cuda.h"] = texts["treadle_platform_cuda.h"].replace(
         "#include <cuda_runtime.h>", '#include "cuda_runtime.h"'
     )
-    flags = [*kernels.definitions("interpreter", "Simple", True), '-DTREADLE_PLATFORM="treadle_platform_cuda.h"']
+    flags = [*kernels.definitions("interpreter", protocol, sums), '-DTREADLE_PLATFORM="treadle_platform_cuda.h"']
+    flags += [f"-DFAKE_NVLINKED={nvlinked}", *(["-DFAKE_AT_ONCE"] if at_once else [])]
     if processes:
-        flags.append("-DFAKE_AT_ONCE")
         device = texts["treadle_device_fibers.h"]
-        texts["treadle_device_fibers.h"] = "#include <sched.h>\n" + device.replace(
-            "fibers::World::world->sleep(address);", "sched_yield(), yield();"
+        assert SLEEP in device
+        device = device.replace(SLEEP, POLL).replace(
+            "while (!test()) {", "const uint64_t since = now_ns();\n    while (!test()) {"
+        )
+        texts["treadle_device_fibers.h"] = device.replace(
+            "#define TREADLE_DEVICE inline", f"{POLLING}\n#define TREADLE_DEVICE inline"
         )
     return native_build.compile_library(texts, kernels.INTERPRETER, "fibers", flags)

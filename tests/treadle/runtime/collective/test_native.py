@@ -248,7 +248,7 @@ def changed(change: Callable[[dict[str, str]], None], *definitions: str) -> Comp
     ("before", "after"),
     [
         ("block, flow, step);\n        barrier();", "block, flow, step);"),
-        ("if (flow & SEND) wait_for_room(launch, block);", ""),
+        ("if (flow & SEND && !block.failed) wait_for_room(launch, block);", ""),
     ],
     ids=["no barrier before the signal", "no wait for room"],
 )

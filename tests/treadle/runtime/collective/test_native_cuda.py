@@ -94,8 +94,8 @@ def test_threads_are_as_many_as_let_all_blocks_be_resident(fake: Path) -> None:
 
 def test_wrong_devices_and_threads_are_refused(fake: Path) -> None:
     library = on(fake, lower(ring_allreduce(2)))
-    with pytest.raises(InputError, match="found no device 3"):
-        library.open([0, 3])
+    with pytest.raises(InputError, match="found no device 4"):
+        library.open([0, 4])
     with pytest.raises(InputError, match="expected a multiple of 8 threads, at most 512"):
         require_right(on(fake, lower(ring_allreduce(2)), threads=12), [0, 0])
 
@@ -103,7 +103,7 @@ def test_wrong_devices_and_threads_are_refused(fake: Path) -> None:
 def test_a_handle_that_is_none_is_refused(fake: Path) -> None:
     session = on(fake, lower(ring_allreduce(2))).open([0, -1])
     with pytest.raises(InputError, match="cudaIpcOpenMemHandle: invalid argument"):
-        session.attach(1, bytes(64))
+        session.attach(1, bytes(len(session.share(0))))
 
 
 @pytest.mark.slow

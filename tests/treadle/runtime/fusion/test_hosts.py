@@ -177,6 +177,43 @@ def test_a_killed_rank_ends_the_others_by_name(hosts: str, victim: int) -> None:
     assert any("fused_reducescatter" in line or "waits for" in line for line in lines)
 
 
+def test_a_wait_beyond_its_limit_ends_the_runs_on_all_hosts() -> None:
+    """Rank 0 has a limit, rank 1 has none, rank 2 does not run: rank 1 waits on another host for a rank of its own."""
+    lowered = lower(sgd("fused"), Bindings({"N": 1001}, 3), slot_bytes=256)
+    compiled = build(lowered, "process", quickly=True)
+    context = multiprocessing.get_context("fork")
+    place, pipes = RendezvousAddress(), [context.Pipe() for _ in range(3)]
+    ranks = [
+        context.Process(target=_run_until, args=(rank, compiled, place, letter, pipes[rank][1]))
+        for rank, letter in enumerate("abb")
+    ]
+    for process in ranks:
+        process.start()
+    assert all(here.poll(30) for here, _ in pipes[:2])
+    pipes[2][0].send("run now")
+    said = [here.recv() for here, _ in pipes if here.poll(30)]
+    for process in ranks:
+        process.join(10)
+    assert said == ["the schedule does not end: rank 0 waited longer than its limit"] * 3
+
+
+def _run_until(rank: int, compiled: Compiled, place: RendezvousAddress, letter: str, pipe: Any) -> None:
+    meeting = Rendezvous(place, rank, compiled.ranks)
+    tensors = Tensors(compiled.buffers, compiled.ranks)
+    session = FusionSession(compiled.path, compiled.ranks, {rank: HERE})
+    join(session, rank, meeting.exchange, _address(letter))
+    session.bind({rank: tensors.addresses(rank)}, keep=tensors)
+    if rank == 2:
+        pipe.recv()
+    try:
+        session.run(timeout=0 if rank else 0.3)
+        session.wait()
+    except CheckFailed as error:
+        pipe.send(str(error).partition(";")[0])
+    meeting.exchange()
+    session.close()
+
+
 def after_death(
     compiled: Compiled, hosts: str, victim: int, delay: float
 ) -> tuple[float, dict[int, tuple[str, tuple[str, ...]]]]:

@@ -41,6 +41,7 @@
 namespace treadle {
 
 constexpr int RANKS = 4, BUFFERS = 6;
+constexpr bool SENDS_LINES = false;
 constexpr size_t ARENA_BYTES = 197376;
 
 namespace layer_to_fused_allreduce_tables {

@@ -155,7 +155,7 @@ inline void launch(const NcclSession &session, void (*kernel)(const Task), int b
     Task task{};
     task.buffers = session.rows;
     task.arenas = session.arenas;
-    task.abort = session.abort;
+    task.abort = {session.abort, nullptr, 0, abort_word(LATE, session.rank)};
     task.ranks = WORLD;
     task.first_rank = session.rank;
     task.blocks = blocks ? blocks : 4 * session.processors;

@@ -30,6 +30,7 @@
 namespace treadle {
 
 constexpr int RANKS = 4, BUFFERS = 3;
+constexpr bool SENDS_LINES = false;
 constexpr size_t ARENA_BYTES = 313472;
 
 // p_s of sgd.

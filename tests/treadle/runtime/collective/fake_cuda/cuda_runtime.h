@@ -1,4 +1,4 @@
-// A stand-in for the CUDA runtime: three devices of four multiprocessors, each of which holds 64 threads of fibers. It
+// A stand-in for the CUDA runtime: four devices of four multiprocessors, each of which holds 64 threads of fibers. It
 // keeps count of what belongs to which device and refuses what a real runtime would refuse. Its memory can be opened by
 // other processes. With FAKE_AT_ONCE a launch runs at once and waits for what other processes do.
 #pragma once
@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -16,12 +17,13 @@
 
 enum cudaError_t { cudaSuccess, cudaErrorInvalidDevice, cudaErrorInvalidValue, cudaErrorPeerAccessAlreadyEnabled,
                    cudaErrorCooperativeLaunchTooLarge, cudaErrorMemoryAllocation };
+enum cudaDeviceP2PAttr { cudaDevP2PAttrNativeAtomicSupported };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
 struct cudaIpcMemHandle_t {
     char reserved[64];
 };
-constexpr unsigned cudaIpcMemLazyEnablePeerAccess = 1;
+constexpr unsigned cudaIpcMemLazyEnablePeerAccess = 1, cudaHostRegisterPortable = 1, cudaHostRegisterMapped = 2;
 using cudaStream_t = void *;
 struct dim3 {
     unsigned x;
@@ -29,7 +31,7 @@ struct dim3 {
 };
 
 namespace fake {
-constexpr int DEVICES = 3, PROCESSORS = 4, THREADS = 64;
+constexpr int DEVICES = 4, PROCESSORS = 4, THREADS = 64;
 struct Memory {
     int device, file;
     size_t bytes;
@@ -44,10 +46,17 @@ struct State {
     std::map<void *, Memory> owner;
     std::map<void *, size_t> opened;
     std::set<std::pair<int, int>> peers;
+    std::set<void *> registered;
     std::set<uint32_t *> abort_words;
     treadle::fibers::World world;
 };
 inline thread_local State state;
+inline void *page_of(void *memory) { return reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(memory) / 4096 * 4096); }
+// NVLink joins each FAKE_NVLINKED neighbouring devices, PCIe the others.
+#ifndef FAKE_NVLINKED
+#define FAKE_NVLINKED 4
+#endif
+inline bool nvlinked(int device, int peer) { return device / FAKE_NVLINKED == peer / FAKE_NVLINKED; }
 }  // namespace fake
 
 inline const char *cudaGetErrorString(cudaError_t error) { return error == cudaErrorInvalidValue ? "invalid argument" : "error"; }
@@ -97,6 +106,25 @@ inline cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
 inline cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
     return fake::state.peers.insert({fake::state.device, peer}).second ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
 }
+inline cudaError_t cudaDeviceGetP2PAttribute(int *value, cudaDeviceP2PAttr, int device, int peer) {
+    *value = fake::nvlinked(device, peer);
+    return device == peer ? cudaErrorInvalidDevice : cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetPCIBusId(char *bus, int bytes, int device) {
+    std::snprintf(bus, bytes, "0000:%02x:00.0", device);
+    return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *bus) {
+    return std::sscanf(bus, "0000:%x:00.0", reinterpret_cast<unsigned *>(device)) == 1 ? cudaSuccess : cudaErrorInvalidValue;
+}
+inline cudaError_t cudaHostRegister(void *memory, size_t, unsigned) {
+    return fake::state.registered.insert(memory).second ? cudaSuccess : cudaErrorInvalidValue;
+}
+inline cudaError_t cudaHostUnregister(void *memory) { return fake::state.registered.erase(memory) ? cudaSuccess : cudaErrorInvalidValue; }
+inline cudaError_t cudaHostGetDevicePointer(void **there, void *memory, unsigned) {
+    *there = memory;
+    return fake::state.registered.count(memory) ? cudaSuccess : cudaErrorInvalidValue;
+}
 inline cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory) {
     const auto found = fake::state.owner.find(memory);
     if (found == fake::state.owner.end()) return cudaErrorInvalidValue;
@@ -140,7 +168,8 @@ inline cudaError_t cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, di
     if (int(grid.x) > fake::PROCESSORS * (fake::THREADS / int(block.x))) return cudaErrorCooperativeLaunchTooLarge;
     const auto function = reinterpret_cast<treadle::Kernel>(reinterpret_cast<uintptr_t>(kernel));
     const treadle::Launch launch = *static_cast<treadle::Launch *>(parameters[0]);
-    fake::state.abort_words.insert(launch.abort);
+    if (!fake::state.registered.count(fake::page_of(launch.abort.word))) return cudaErrorInvalidValue;
+    fake::state.abort_words.insert(launch.abort.word);
     fake::state.world.queue(grid.x, block.x, [function, launch] { function(launch); });
 #ifdef FAKE_AT_ONCE
     fake::state.world.run(1);
@@ -159,7 +188,7 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { re
 inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaErrorInvalidValue; }
 inline cudaError_t cudaDeviceSynchronize() {
     if (!fake::state.world.run(1))
-        for (uint32_t *word : fake::state.abort_words) *word = 1;
+        for (uint32_t *word : fake::state.abort_words) treadle::set_abort(word, treadle::abort_word(treadle::DEADLOCK, 0));
     fake::state.abort_words.clear();
     return cudaSuccess;
 }

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed import ReduceOp
 
-from treadle.comm.library import LoadedAlgorithm
 from treadle.planner.errors import InputError
 
 
@@ -72,33 +71,3 @@ def _text(tensor: Tensor) -> str:
 
 def _dtype(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def part_of(
-    algorithm: LoadedAlgorithm,
-    rank: int,
-    tensor: Tensor,
-    output: Tensor,
-    out_sizes: list[int] | None,
-    in_sizes: list[int] | None,
-) -> int:
-    """Elements of one part of the pattern that these split sizes are multiples of, 0 for any, -1 for none."""
-    decisions = algorithm.decisions
-    assert decisions is not None
-    assert decisions.demands is not None
-    world = decisions.ranks
-    counts = [[0] * world, [0] * world]
-    for demand in decisions.demands:
-        (src,), (dst,) = demand.sources, demand.targets
-        counts[0][dst] += src == rank
-        counts[1][src] += dst == rank
-    parts = set()
-    for sizes, wanted, whole in ((in_sizes, counts[0], tensor), (out_sizes, counts[1], output)):
-        row = whole[0].numel() if whole.dim() and len(whole) else 0
-        given = [len(whole) // world] * world if sizes is None else sizes
-        for size, count in zip(given, wanted, strict=True):
-            if bool(size) != bool(count) or (count and size * row % count):
-                return -1
-            if count:
-                parts.add(size * row // count)
-    return parts.pop() if len(parts) == 1 else -1 if parts else 0

@@ -226,15 +226,15 @@ def group_of(group: Any) -> Any:
 
 
 def planned_of(group: Any, tensor: Tensor | None = None) -> PlannedGroup | None:
-    """The algorithms for calls on `group`, with `tensor` if any: those of `init` for the same ranks in the same order,
-    else its backend's."""
-    if _loaded is not None:
-        ranks = distributed.get_process_group_ranks
-        if group is _loaded.outer or ranks(group) == ranks(_loaded.planned.group):
-            return _loaded.planned
-    if not isinstance(group, TreadleGroup):
-        return None
-    return group.planned if tensor is None else group.planned_on(tensor.device)
+    """The algorithms for calls on `group`, with `tensor` if any: those that `init` loaded for it, else those of its
+    backend, else those that `init` loaded for the same ranks in the same order."""
+    if _loaded is not None and group is _loaded.outer:
+        return _loaded.planned
+    if isinstance(group, TreadleGroup) and group.planned is not None:
+        return group.planned if tensor is None else group.planned_on(tensor.device)
+    ranks = distributed.get_process_group_ranks
+    alike = _loaded is not None and ranks(group) == ranks(_loaded.planned.group)
+    return _loaded.planned if alike and _loaded is not None else None
 
 
 def agreed(call: Call, group: Any) -> tuple[PlannedGroup, LoadedAlgorithm] | None:

@@ -136,6 +136,7 @@ def ranks(rank: int, world: int, folder: str, library: str) -> dict[str, Any]:
         patch.setattr(gpu, "device_type", lambda: "cpu")
         comm.init(folder)
         seen["between hosts"] = differences(rank, world), str(comm.explain(ones)), list(names), trained(rank)
+        seen["backend between hosts"] = over_the_backend(rank, world, folder)
         comm.shutdown()
     seen["obstacles"] = {}
     for name, place in OBSTACLES.items():
@@ -294,12 +295,13 @@ def test_calls_are_those_of_torch(seen: list[dict[str, Any]]) -> None:
         assert each["wrong"] == []
 
 
-def test_the_backend_runs_kernels_too(seen: list[dict[str, Any]]) -> None:
+def test_the_backend_runs_kernels_and_messages_too(seen: list[dict[str, Any]]) -> None:
     for rank, each in enumerate(seen):
-        values, planned, fell_back = each["backend"]
-        assert values == [3.0, [1.0, 2.0], [2.0 * rank, 2.0 * rank + 1] * 2, 3.0]
-        assert planned == {"all_reduce": 1, "all_gather_into_tensor": 1, "all_to_all_single": 1}
-        assert fell_back == {"all_reduce": 1}
+        for name in ("backend", "backend between hosts"):
+            values, planned, fell_back = each[name]
+            assert values == [3.0, [1.0, 2.0], [2.0 * rank, 2.0 * rank + 1] * 2, 3.0]
+            assert planned == {"all_reduce": 1, "all_gather_into_tensor": 1, "all_to_all_single": 1}
+            assert fell_back == {"all_reduce": 1}
 
 
 def test_a_reduction_in_place_leaves_other_ranks_their_tensors(seen: list[dict[str, Any]]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
 from torch.distributed import ReduceOp
 
-from treadle.comm.library import LoadedAlgorithm
 from treadle.planner.errors import InputError
 
 
@@ -30,16 +30,17 @@ def check_output(output: Tensor, tensor: Tensor, elements: int) -> None:
         raise InputError(f"found as output {_text(output)}, expected {elements} elements of {_dtype(tensor)}")
 
 
-def check_places(rank: int, tensor: Tensor, output: Tensor | None) -> None:
+def check_places(rank: int, tensor: Tensor, outputs: Sequence[Tensor]) -> None:
     """Raise InputError for tensors without memory, and for an output on another device than the input: the framework
     would run what other ranks run as kernels."""
-    for one in (tensor, output):
-        if one is not None and one.device.type == "meta":
+    for one in (tensor, *outputs):
+        if one.device.type == "meta":
             raise InputError(f"rank {rank}: found a tensor on meta, which has no memory, expected one on cpu or cuda")
-    if output is not None and output.device != tensor.device:
-        raise InputError(
-            f"rank {rank}: found an input on {tensor.device} and an output on {output.device}, expected one device"
-        )
+    for output in outputs:
+        if output.device != tensor.device:
+            raise InputError(
+                f"rank {rank}: found an input on {tensor.device} and an output on {output.device}, expected one device"
+            )
 
 
 def check_splits(sizes: list[int] | None, whole: Tensor, ranks: int, name: str) -> None:
@@ -84,33 +85,3 @@ def _text(tensor: Tensor) -> str:
 
 def _dtype(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def part_of(
-    algorithm: LoadedAlgorithm,
-    rank: int,
-    tensor: Tensor,
-    output: Tensor,
-    out_sizes: list[int] | None,
-    in_sizes: list[int] | None,
-) -> int:
-    """Elements of one part of the pattern that these split sizes are multiples of, 0 for any, -1 for none."""
-    decisions = algorithm.decisions
-    assert decisions is not None
-    assert decisions.demands is not None
-    world = decisions.ranks
-    counts = [[0] * world, [0] * world]
-    for demand in decisions.demands:
-        (src,), (dst,) = demand.sources, demand.targets
-        counts[0][dst] += src == rank
-        counts[1][src] += dst == rank
-    parts = set()
-    for sizes, wanted, whole in ((in_sizes, counts[0], tensor), (out_sizes, counts[1], output)):
-        row = whole[0].numel() if whole.dim() and len(whole) else 0
-        given = [len(whole) // world] * world if sizes is None else sizes
-        for size, count in zip(given, wanted, strict=True):
-            if bool(size) != bool(count) or (count and size * row % count):
-                return -1
-            if count:
-                parts.add(size * row // count)
-    return parts.pop() if len(parts) == 1 else -1 if parts else 0

@@ -17,7 +17,20 @@ from treadle.planner.errors import InputError
 from treadle.runtime.collective.messages import require_average
 
 OPS = {ReduceOp.SUM: "sum", ReduceOp.AVG: "avg", ReduceOp.MIN: "min", ReduceOp.MAX: "max"}
-WORDS = {word: op for op, word in OPS.items()}
+WORDS = {text: op for op, text in OPS.items()}
+
+
+def word(op: Any) -> str | None:
+    """sum, min, max or avg; None for other reductions."""
+    if isinstance(op, str):
+        return op if op in WORDS else None
+    return next((text for text, known in WORDS.items() if op == known), None)
+
+
+def op_name(op: Any) -> str:
+    """The name of a reduction, such as PRODUCT."""
+    known = ReduceOp.RedOpType.__members__.items()
+    return op if isinstance(op, str) else next((name for name, each in known if op == each), str(op))
 
 
 def all_reduce(tensor: Tensor, op: Any, group: Any) -> None:

@@ -11,13 +11,13 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed
 
+from treadle.comm.calls import Call
 from treadle.comm.cards import CardClaim
 from treadle.comm.library import LoadedAlgorithm, with_one_instance
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
@@ -26,6 +26,8 @@ from treadle.runtime.collective.grouped import grouped_executor
 from treadle.runtime.collective.messages import Executor, cut_of
 from treadle.runtime.collective.wire.groups import stands
 from treadle.runtime.native_build import compiler
+
+T = TypeVar("T")
 
 REDUCING = frozenset({"allreduce", "reducescatter", "reduce"})
 MOVING = frozenset({"allgather", "broadcast", "alltoall"})
@@ -69,39 +71,44 @@ class SerialStream:
         with torch.cuda.stream(self.stream):
             return work()
 
-    def run(self, work: Callable[[], Tensor], tensor: Tensor) -> Tensor:
-        """Queue `work` on `tensor`, and make the caller's current stream wait for it before it uses the result."""
-        result: Tensor = self.start(work)
-        current = torch.cuda.current_stream(self.device)
-        current.wait_stream(self.stream)
-        # The allocator must not give away what a stream still uses that it was not allocated on.
-        tensor.record_stream(self.stream)
-        result.record_stream(current)
-        return result
+    def queue(self, work: Callable[[], Any], call: Call) -> torch.futures.Future[list[Tensor]]:
+        """Queue `work` for a call; whoever waits for the future has its current stream wait, not its thread."""
+        future: torch.futures.Future[list[Tensor]] = torch.futures.Future(devices=[self.device])
 
-    def framework(self, work: Callable[[], Any]) -> Any:
+        def both() -> None:
+            work()
+            future.set_result(list(call.outputs))
+
+        self.start(both)
+        for tensor in (call.tensor, *call.inputs, *call.outputs):
+            # The allocator must not give away what a stream still uses that it was not allocated on.
+            tensor.record_stream(self.stream)
+        return future
+
+    def framework(self, work: Callable[[], T]) -> T:
         """Start a collective of the framework, and have later ones of ours wait for it: two that run at the same time
         can each take the room on one GPU that the other needs there, and then both wait forever."""
 
         def both() -> Any:
-            handle = work()
+            handle: Any = work()
             handle.wait()  # of the stream, not of this thread
             return handle
 
-        return self.start(both)
-
-    def future(self) -> torch.futures.Future[Tensor]:
-        """A future whose value streams wait for; to be fulfilled inside `start`."""
-        return torch.futures.Future(devices=[self.device])
+        started: T = self.start(both)
+        return started
 
 
 @dataclass
 class GpuExecutor:
-    """The GPU of this rank, and for each program the member that runs it or the reason why none does. `group` is a
-    process group of the CPU, for messages between the ranks."""
+    """The GPU of this rank, and for each program the member that runs it or the reason why none does."""
 
     rank: int
-    group: Any
+    connect: Callable[[str], Any]
+    """Makes a process group of a backend for the same ranks; all of them call it together."""
+    disconnect: Callable[[Any], Any]
+    """Ends that group."""
+    group: Any = None
+    """A process group of the CPU, for messages between the ranks; `prepare` needs it."""
     timeout: float = 0
     """Seconds after which a rank is too late; 0 without a limit. One that has ended is always noticed."""
     device: torch.device | None = None
@@ -130,11 +137,7 @@ class GpuExecutor:
             self.device = device
             self.general = self._obstacle(device)
             if self.general is None and self.several:
-                ranks = distributed.get_process_group_ranks(self.group)
-                limit = timedelta(seconds=self.timeout) if self.timeout else None
-                self.messages = distributed.new_group(
-                    ranks, limit, MESSAGES, use_local_synchronization=True, sort_ranks=False
-                )
+                self.messages = self.connect(MESSAGES)
         if device != self.device:
             raise InputError(
                 f"rank {self.rank}: found a tensor on {device}, expected one on {self.device} like those of earlier "
@@ -147,24 +150,14 @@ class GpuExecutor:
                 self.members[algorithm.name] = str(error)
         return self.known(algorithm.name)[0]
 
-    def run(self, algorithm: LoadedAlgorithm, tensor: Tensor, op: str = "sum") -> Tensor:
-        """The result of a program whose member stands, ready for the caller's current stream."""
+    def queued(self, algorithm: LoadedAlgorithm, call: Call) -> torch.futures.Future[list[Tensor]]:
+        """Run a call by a program whose member stands; only a wait for the future waits for the GPU."""
         member, lane = self._standing(algorithm)
-        return lane.run(lambda: member(tensor, op=op), tensor)
 
-    def queued_sum(self, algorithm: LoadedAlgorithm, tensor: Tensor) -> torch.futures.Future[Tensor]:
-        """Sum `tensor` in place; only a wait for the future waits for the GPU."""
-        member, lane = self._standing(algorithm)
-        future = lane.future()
+        def run(tensor: Tensor, *, op: str = "sum", out: Tensor | None = None, part: int | None = None) -> Tensor:
+            return member(tensor, op=op)
 
-        def work() -> None:
-            result = member(tensor)
-            if result.data_ptr() != tensor.data_ptr():
-                tensor.copy_(result.reshape(tensor.shape))
-            future.set_result(tensor)
-
-        lane.start(work)
-        return future
+        return lane.queue(lambda: call.body(run), call)
 
     def _standing(self, algorithm: LoadedAlgorithm) -> tuple[Callable[..., Tensor], SerialStream]:
         member, lane = self.members[algorithm.name], self.lane
@@ -184,7 +177,7 @@ class GpuExecutor:
                 problems.append(error)
         self.members.clear()
         if self.messages is not None and stands(self.messages):
-            distributed.destroy_process_group(self.messages)
+            self.disconnect(self.messages)
         self.messages = None
         if self.claim is not None:
             self.claim.close()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, distributed
 from torch._C._distributed_c10d import GradBucket
 
-from treadle.comm import collectives
+from treadle.comm import calls, collectives
 
 
 def ddp_hook(group: Any, bucket: GradBucket) -> torch.futures.Future[Tensor]:
@@ -22,9 +22,19 @@ def ddp_hook(group: Any, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     """
     group, tensor = collectives.group_of(group), bucket.buffer()
     tensor.div_(distributed.get_world_size(group))
-    planned = collectives.queued_all_reduce(tensor, group)
-    if planned is not None:
-        return planned
-    plain = collectives.start_in_order(tensor, lambda: distributed.all_reduce(tensor, group=group, async_op=True))
-    averaged: torch.futures.Future[Tensor] = plain.get_future().then(lambda done: done.value()[0])
+    averaged: torch.futures.Future[Tensor] = started(tensor, group).get_future().then(lambda done: done.value()[0])
     return averaged
+
+
+def started(tensor: Tensor, group: Any) -> Any:
+    """The work that sums `tensor` over the ranks of `group` in the background."""
+    call = calls.all_reduce(tensor, "sum")
+    if (found := collectives.agreed(call, group)) is not None:
+        planned, algorithm = found
+        return planned.start(call, algorithm)
+
+    def framework() -> Any:
+        return distributed.all_reduce(tensor, group=group, async_op=True)
+
+    known = collectives.planned_of(group, tensor)
+    return framework() if known is None else known.framework(framework, tensor)

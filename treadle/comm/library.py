@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from treadle.codegen.collective import check as check_program
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.program import CollectiveProgram
+from treadle.codegen.emit import text_digest
 from treadle.planner.documents import store
 from treadle.planner.documents.artefact import FILE_NAME
 from treadle.planner.documents.plan import Plan
@@ -141,14 +142,7 @@ def load(folder: Path | str, ranks: int) -> Library:
     ranks; CheckFailed for a foreign file that fails its check.
     """
     path = Path(folder)
-    if path.is_dir() and not (path / FILE_NAME).is_file():
-        inner = sorted(sub for sub in path.iterdir() if (sub / FILE_NAME).is_file())
-        if not inner:
-            raise InputError(f"found no {FILE_NAME}, expected a folder that `treadle generate` wrote, or a folder of "
-                             "such folders", where=str(path))  # fmt: skip
-        found = [algorithm for sub in inner for algorithm in _in_folder(sub, f"{sub.name}/")]
-    else:
-        found = _in_folder(path, "")
+    found = _found(path)
     for algorithm in found:
         if len(algorithm.program.ranks) != ranks:
             raise InputError(
@@ -156,6 +150,26 @@ def load(folder: Path | str, ranks: int) -> Library:
                 where=str(path / algorithm.name) if path.is_dir() else str(path),
             )
     return Library(ranks, tuple(found))
+
+
+def load_fitting(folder: Path | str, ranks: int) -> Library:
+    """Those of the algorithms in `folder` that are for `ranks`, maybe none; raises as `load` does."""
+    return Library(ranks, tuple(one for one in _found(Path(folder)) if len(one.program.ranks) == ranks))
+
+
+def programs(library: Library) -> list[tuple[str, str]]:
+    """Names and digests, for comparison: ranks with different programs would wait for each other's messages forever."""
+    return [(one.name, text_digest(repr(one.program))) for one in library.algorithms]
+
+
+def _found(path: Path) -> list[LoadedAlgorithm]:
+    if not path.is_dir() or (path / FILE_NAME).is_file():
+        return _in_folder(path, "")
+    inner = sorted(sub for sub in path.iterdir() if (sub / FILE_NAME).is_file())
+    if not inner:
+        raise InputError(f"found no {FILE_NAME}, expected a folder that `treadle generate` wrote, or a folder of "
+                         "such folders", where=str(path))  # fmt: skip
+    return [algorithm for sub in inner for algorithm in _in_folder(sub, f"{sub.name}/")]
 
 
 def _in_folder(path: Path, prefix: str) -> list[LoadedAlgorithm]:

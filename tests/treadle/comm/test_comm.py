@@ -158,7 +158,8 @@ def calls(rank: int, world: int, folder: str, folders: list[str]) -> dict[str, A
         comm.all_reduce(flag, "max")
         comm.broadcast(moved, 0)
     spread = torch.ones(3)
-    comm.all_to_all_single(torch.empty(3), spread, [1, 1, 1], [1, 1, 1])
+    comm.all_to_all_single(torch.empty(3), spread, [1, 1, 1], [1, 1, 1])  # a plain alltoall
+    comm.all_to_all_single(torch.empty(3 * (rank == 0) * 3), spread, [3 * (rank == 0)] * 3, [3, 0, 0])
     return {
         "refused": refused,
         "wrong": wrong,
@@ -335,9 +336,10 @@ def test_without_a_compiler_on_one_rank_all_take_the_frameworks_collective(folde
 def interrupted(rank: int, world: int, folder: str) -> float:
     """Rank 0 gets Ctrl-C while a call waits for one that is in the background; seconds until both have ended."""
     import torch
+    from torch import distributed
 
     from treadle import comm
-    from treadle.comm import collectives
+    from treadle.comm import collectives, hook
 
     comm.init(folder)
     comm.all_reduce(torch.ones(3 * 2**10))
@@ -347,12 +349,12 @@ def interrupted(rank: int, world: int, folder: str) -> float:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     started = time.monotonic()
-    collectives.queued_all_reduce(torch.ones(3 * 2**10), None)
+    hook.started(torch.ones(3 * 2**10), distributed.group.WORLD)
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         comm.all_reduce(torch.ones(3 * 2**10))
-    assert collectives._state is not None
-    collectives._state.worker.shutdown(wait=True)
+    assert collectives._loaded is not None
+    collectives._loaded.planned.lane.close()
     return time.monotonic() - started
 
 

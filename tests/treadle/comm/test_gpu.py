@@ -26,6 +26,7 @@ from treadle.codegen import targets
 from treadle.codegen.collective.cuda.tables import tables
 from treadle.codegen.emit import write
 from treadle.comm import cards, collectives, gpu
+from treadle.comm.calls import Call
 from treadle.comm.library import LoadedAlgorithm
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
 from treadle.runtime.collective.native import CompiledProgram, LaunchSettings
@@ -60,11 +61,11 @@ class HostStream:
 
     framework = start
 
-    def run(self, work: Callable[[], Tensor], tensor: Tensor) -> Tensor:
-        return work()
-
-    def future(self) -> torch.futures.Future[Tensor]:
-        return torch.futures.Future()
+    def queue(self, work: Callable[[], Any], call: Call) -> torch.futures.Future[list[Tensor]]:
+        work()
+        future: torch.futures.Future[list[Tensor]] = torch.futures.Future()
+        future.set_result(list(call.outputs))
+        return future
 
 
 def pretend(patch: pytest.MonkeyPatch, rank: int, library: str) -> list[str]:
@@ -99,13 +100,15 @@ def ranks(rank: int, world: int, folder: str, library: str) -> dict[str, Any]:
         seen["wrong"] = differences(rank, world)
         seen["explained"].append(str(comm.explain(ones)))
         seen["compiled"] = sorted(names)
-        seen["instances"] = len(collectives._state.gpu.members["allreduce/allreduce_inplace.xml"]._library.table.blocks)
+        seen["instances"] = len(
+            collectives._loaded.planned.gpu.members["allreduce/allreduce_inplace.xml"]._library.table.blocks
+        )
         heard.lines.clear()
         for _ in range(2):
             comm.all_reduce(torch.ones(3, dtype=torch.float64))
             comm.all_reduce(torch.ones(3), ReduceOp.PRODUCT)
             comm.gather(ones, [torch.empty(64) for _ in range(world)] if rank == 1 else None, 1)
-            comm.all_to_all_single(torch.empty(2), torch.ones(2), [1, 1], [1, 1])
+            comm.all_to_all_single(torch.empty(4 - 4 * rank), torch.ones(2), [2 - 2 * rank] * 2, [2, 0])
         seen["fell back"] = list(heard.lines)
         patch.setattr(gpu, "device_of", lambda tensor: torch.device("cuda", 2))
         with pytest.raises(InputError) as refused:
@@ -114,6 +117,7 @@ def ranks(rank: int, world: int, folder: str, library: str) -> dict[str, Any]:
         patch.setattr(gpu, "device_of", lambda tensor: torch.device("cuda", rank))
         seen["trained"] = trained(rank)
         comm.shutdown()
+        seen["backend"] = over_the_backend(rank, world, folder)
     seen["reduced in place"] = []
     for on_gpus in (False, True):
         with pytest.MonkeyPatch.context() as patch:
@@ -133,6 +137,7 @@ def ranks(rank: int, world: int, folder: str, library: str) -> dict[str, Any]:
         patch.setattr(gpu, "device_type", lambda: "cpu")
         comm.init(folder)
         seen["between hosts"] = differences(rank, world), str(comm.explain(ones)), list(names), trained(rank)
+        seen["backend between hosts"] = over_the_backend(rank, world, folder)
         comm.shutdown()
     seen["faults"] = faults(rank, folder, library)
     seen["obstacles"] = {}
@@ -245,6 +250,26 @@ def differences(rank: int, world: int) -> list[str]:
     return wrong
 
 
+def over_the_backend(rank: int, world: int, folder: str) -> list[Any]:
+    """Calls of torch.distributed itself, on a group of the backend `treadle`."""
+    group = distributed.new_group(backend="treadle", pg_options=comm.GroupOptions(folder))
+    rows, sums = [torch.empty(9) for _ in range(world)], torch.full((9,), rank + 1.0)
+    split, wide = torch.empty(2 * world), torch.full((5,), rank + 1.0, dtype=torch.float64)
+    distributed.all_reduce(sums, group=group)
+    works = [
+        distributed.all_gather(rows, torch.full((9,), rank + 1.0), group=group, async_op=True),
+        distributed.all_to_all_single(split, torch.arange(4.0), [2] * world, [2] * world, group=group, async_op=True),
+        distributed.all_reduce(wide, group=group, async_op=True),
+    ]
+    for work in works:
+        work.wait()
+    distributed.barrier(group=group)
+    counts = comm.summary(group)
+    values = [sums[0].item(), [row[0].item() for row in rows], split.tolist(), wide[0].item()]
+    distributed.destroy_process_group(group)
+    return [values, counts.planned, counts.fell_back]
+
+
 def trained(rank: int) -> list[list[float]]:
     """Gradients of a small model after one step, without the hook and with it."""
     from torch.nn.parallel import DistributedDataParallel
@@ -316,6 +341,15 @@ def test_calls_are_those_of_torch(seen: list[dict[str, Any]]) -> None:
         assert each["wrong"] == []
 
 
+def test_the_backend_runs_kernels_and_messages_too(seen: list[dict[str, Any]]) -> None:
+    for rank, each in enumerate(seen):
+        for name in ("backend", "backend between hosts"):
+            values, planned, fell_back = each[name]
+            assert values == [3.0, [1.0, 2.0], [2.0 * rank, 2.0 * rank + 1] * 2, 3.0]
+            assert planned == {"all_reduce": 1, "all_gather_into_tensor": 1, "all_to_all_single": 1}
+            assert fell_back == {"all_reduce": 1}
+
+
 def test_a_reduction_in_place_leaves_other_ranks_their_tensors(seen: list[dict[str, Any]]) -> None:
     assert [each["reduced in place"] for each in seen] == [[[1.0] * 5] * 2, [[3.0] * 5] * 2]
 
@@ -353,7 +387,7 @@ def test_what_no_kernel_runs_falls_back_and_is_told_once(seen: list[dict[str, An
             f"all_reduce: {OWN}, float64 is not a dtype that is executed on GPUs",
             f"all_reduce: {OWN}, op PRODUCT is not one of sum, avg, min, max",
             f"gather: {OWN}, gather is not executed on GPUs",
-            f"all_to_all_single with split sizes: {OWN}, alltoallv is not executed on GPUs",
+            f"all_to_all_single with split sizes: {OWN}, the sizes differ, and alltoallv is not executed on GPUs",
         ]
         assert each["other GPU"].startswith(
             f"rank {seen.index(each)}: found a tensor on cuda:2, expected one on cuda:{seen.index(each)} "

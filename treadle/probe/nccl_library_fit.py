@@ -24,7 +24,7 @@ from treadle.planner.documents.nccl_costs import Method, NcclFactors, NcclLibrar
 from treadle.planner.documents.scalars import many
 from treadle.planner.machine.nccl import NcclMethod, best, candidates, library_of
 from treadle.probe.nccl_fit import LEAST_SHARE, robust
-from treadle.probe.nccl_tests import Collective, CollectiveTimes, Setting
+from treadle.probe.nccl_tests import Collective, CollectiveTimes, RunSetting
 
 FAR = 1 / 3
 """A residual beyond which the model is said not to hold."""
@@ -128,7 +128,7 @@ def _rounded(factor: float) -> float:
     return max(LEAST_FACTOR, float(f"{factor:.4g}"))
 
 
-def _allows(setting: Setting, method: NcclMethod) -> bool:
+def _allows(setting: RunSetting, method: NcclMethod) -> bool:
     return _listed(setting.algorithms, method.algorithm) and _listed(setting.protocols, method.protocol)
 
 
@@ -140,6 +140,6 @@ def _listed(text: str, name: str) -> bool:
     return (name.replace("_", "").lower() in names) is not text.startswith("^")
 
 
-def _said(setting: Setting) -> str:
+def _said(setting: RunSetting) -> str:
     parts: Mapping[str, str] = {"NCCL_ALGO": setting.algorithms, "NCCL_PROTO": setting.protocols}
     return ", ".join(f"{name}={text}" for name, text in parts.items() if text)

@@ -32,14 +32,14 @@ _TOOK = re.compile(r"NCCL INFO (\w+): (\d+) Bytes -> Algo (\w+) proto (\w+) chan
 _TEST = re.compile(r"\b([a-z]\w*?_perf)(?:_mpi)?\b")
 
 
-class Setting(NamedTuple):
+class RunSetting(NamedTuple):
     """`NCCL_ALGO` and `NCCL_PROTO` of a run, as they are written; empty where they are not set."""
 
     algorithms: str = ""
     protocols: str = ""
 
 
-UNSET = Setting()
+UNSET = RunSetting()
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class CollectiveTimes:
     ranks: int
     hosts: int
     times: dict[int, float]
-    setting: Setting = UNSET
-    took: dict[int, Setting] = field(default_factory=dict)
+    setting: RunSetting = UNSET
+    took: dict[int, RunSetting] = field(default_factory=dict)
     """By size what NCCL ran, as far as its TUNING lines say so."""
 
 
@@ -87,8 +87,8 @@ class _Run:
     ranks: list[tuple[str, str, str]] = field(default_factory=list)
     header: list[str] = field(default_factory=list)
     rows: list[_Row] = field(default_factory=list)
-    setting: Setting = UNSET
-    took: list[tuple[str, int, Setting]] = field(default_factory=list)
+    setting: RunSetting = UNSET
+    took: list[tuple[str, int, RunSetting]] = field(default_factory=list)
     """(function, bytes of its count, what ran) of the TUNING lines."""
 
 
@@ -111,8 +111,8 @@ def read_times(text: str, where: str) -> NcclTimes | None:
     known = [run for run in runs if run.test in TESTS]
     if not known:
         raise _unknown_test(runs[0].test, where)
-    found: dict[tuple[Collective, int, int, Setting], list[_Row]] = defaultdict(list)
-    took: dict[tuple[Collective, int, int, Setting], dict[int, Setting]] = defaultdict(dict)
+    found: dict[tuple[Collective, int, int, RunSetting], list[_Row]] = defaultdict(list)
+    took: dict[tuple[Collective, int, int, RunSetting], dict[int, RunSetting]] = defaultdict(dict)
     for run in known:
         if not run.ranks:
             raise InputError("found no lines `# Rank ... on HOST device`, expected one for each rank", where=where)
@@ -177,7 +177,7 @@ def _runs(lines: list[str], where: str) -> Iterator[_Run]:
         for given in _SET.finditer(line):
             setting = setting._replace(**{"algorithms" if given[1] == "ALGO" else "protocols": given[2]})
         if found := _TOOK.search(line):
-            run.took.append((found[1], int(found[2]), Setting(found[3], found[4])))
+            run.took.append((found[1], int(found[2]), RunSetting(found[3], found[4])))
         words = line.split()
         named = _TEST.search(line)
         if named and run.header and "concluded" in line:
@@ -227,10 +227,10 @@ def _checked(
     collective: Collective,
     ranks: int,
     hosts: int,
-    setting: Setting,
+    setting: RunSetting,
     rows: list[_Row],
     where: str,
-    took: dict[int, Setting],
+    took: dict[int, RunSetting],
 ) -> CollectiveTimes:
     found: dict[int, list[float]] = defaultdict(list)
     for row in rows:

@@ -17,7 +17,7 @@ from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.nccl_costs import Method, NcclFactors, NcclLibrary
 from treadle.planner.machine.nccl import NcclMachine, NcclMethod, best, candidates, library_of
 from treadle.probe.nccl_library_fit import channels_of, fit_library
-from treadle.probe.nccl_tests import CollectiveTimes, Setting, read_times
+from treadle.probe.nccl_tests import CollectiveTimes, RunSetting, read_times
 from treadle.probe.resolve import load_hardware
 
 SIZES = [8 << k for k in range(0, 28, 3)]
@@ -112,7 +112,7 @@ def test_tuning_lines_say_what_ran(tmp_path):
     text = as_table(dict.fromkeys(SIZES, 1.0), 8, collective="allgather") + gathered
     times = read_times(text, "x")
     assert times is not None
-    assert times.runs[0].took == {8: Setting("RING", "LL")}
+    assert times.runs[0].took == {8: RunSetting("RING", "LL")}
 
 
 def test_a_setting_holds_for_the_next_run_only():
@@ -120,7 +120,7 @@ def test_a_setting_holds_for_the_next_run_only():
     log = "node0:7:9 [0] NCCL INFO NCCL_ALGO set by environment to Tree\n"
     found = read_times(log + as_table(times, 8) + as_table(dict.fromkeys(SIZES, 2.0), 8), "x")
     assert found is not None
-    assert [run.setting for run in found.runs] == [Setting("Tree"), Setting()]
+    assert [run.setting for run in found.runs] == [RunSetting("Tree"), RunSetting()]
     assert [run.times[8] for run in found.fastest] == [2.0]
 
 
@@ -135,7 +135,7 @@ def test_a_misfit_of_more_than_a_third_is_said(tmp_path, capsys):
 
 
 def test_what_the_model_lacks_is_left_out_and_cpus_have_none():
-    runs = [CollectiveTimes("allreduce", 8, 1, dict.fromkeys(SIZES, 9.0), Setting("allreduce:tree"))]
+    runs = [CollectiveTimes("allreduce", 8, 1, dict.fromkeys(SIZES, 9.0), RunSetting("allreduce:tree"))]
     ndv5 = load_hardware("ndv5")
     found = fit_library(runs, ndv5, ndv5, NcclLibrary())
     assert found is not None

@@ -186,6 +186,8 @@ def candidates(
     effort.reached = Standing(bound_ns=floor.time_ns)
     hurried = effort.limits.time_s is not None and deliveries <= DELIVERIES
     for name, method in sorted(methods.items(), key=lambda item: rank_of(item[0], hurried)):
+        if name == "nvls" and not problem.switches:
+            continue  # most machines have none: no reason to name
         reason = too_large(name, problem, symmetric)
         if deliveries > DELIVERIES and drafts and name not in ORDER:
             reason = f"{deliveries} deliveries of a chunk, more than the {DELIVERIES} it is tried on"

@@ -75,7 +75,14 @@ def planned_group(options: GroupOptions, common: Any, *, first: bool) -> Planned
         return group
 
     numbers = count()
-    return PlannedGroup(rank, found, found.alone(), connect, lambda group: _world.pg_group_ranks.pop(group, None))
+    return PlannedGroup(
+        rank,
+        found,
+        found.alone(),
+        connect,
+        lambda group: _world.pg_group_ranks.pop(group, None),
+        timeout=common.timeout.total_seconds(),
+    )
 
 
 def _agree(store: Any, rank: int, ranks: int, problem: str | None, mine: str | None, where: str) -> None:

@@ -12,6 +12,7 @@ from tests.planner.plans import collective_plan
 from treadle.codegen import targets
 from treadle.codegen.emit import write
 from treadle.runtime.launch import launch
+from treadle.runtime.torch_names import all_gather_single, reduce_scatter_single
 
 
 def make(home: Path, collective: str, ranks: int, **more: Any) -> None:
@@ -58,7 +59,7 @@ def walk(rank: int, world: int, folder: str, pair: str) -> dict[str, Any]:
             same(f"{when}: reduce {op}", ours, theirs if rank == 2 else given)
             ours, theirs, whole = strided(2), given.new_empty(2), strided(6, seed=1)
             comm.reduce_scatter_tensor(ours, whole, op)
-            distributed.reduce_scatter_single(theirs, whole.contiguous(), plain)
+            reduce_scatter_single(theirs, whole.contiguous(), plain)
             same(f"{when}: reduce_scatter {op}", ours, theirs)
         ours, theirs = strided(4), strided(4).contiguous()
         comm.broadcast(ours, 2)
@@ -66,7 +67,7 @@ def walk(rank: int, world: int, folder: str, pair: str) -> dict[str, Any]:
         same(f"{when}: broadcast", ours, theirs)
         ours, theirs = strided(6), torch.empty(6, dtype=torch.uint8)
         comm.all_gather_into_tensor(ours, strided(2))
-        distributed.all_gather_single(theirs, strided(2).contiguous())
+        all_gather_single(theirs, strided(2).contiguous())
         same(f"{when}: all_gather", ours, theirs)
         for sizes in (None, [1, 1, 1]):
             ours, theirs = strided(2, 3).t(), torch.empty(3, 2, dtype=torch.uint8)

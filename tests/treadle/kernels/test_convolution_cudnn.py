@@ -121,6 +121,7 @@ def test_headers_and_library_of_python_packages_are_found(tmp_path: Path, monkey
     for file in (
         "nvidia/cudnn/include/cudnn.h",
         "nvidia/cu13/include/cuda_runtime_api.h",
+        "nvidia/cu13/include/crt/host_defines.h",
         "nvidia/cudnn/lib/libcudnn.so.9",
     ):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.gpu import card, record
 from benchmarks.gpu.items import ITEMS, Item
-from benchmarks.gpu.launch import DRY_FACTOR, FOLDER, Record, environment, run
+from benchmarks.gpu.launch import DRY_FACTOR, FOLDER, ROOT, Record, environment, run
 
 LIMIT = 465.0
 """Seconds for all checks on a card."""
@@ -84,7 +84,7 @@ def shown(records: Iterator[Record]) -> Iterator[Record]:
     for each in bad:
         print(f"\n{each.item}: {each.figure}", *each.detail, sep="\n  ")
     if bad:
-        print(f"\n{len(bad)} not good; logs in {FOLDER.name}/logs of the build folder", flush=True)
+        print(f"\n{len(bad)} not good; logs in {FOLDER.relative_to(ROOT) / 'logs'}", flush=True)
 
 
 if __name__ == "__main__":

@@ -70,13 +70,15 @@ def unpacked(wheels: Path, packages: Path) -> Path | None:
     return packages
 
 
-def run(item: Item, dry: bool, limit: float, env: Mapping[str, str], folder: Path = FOLDER) -> Record:
-    """The record of one check, whatever becomes of its process, which has `limit` seconds."""
+def run(
+    item: Item, dry: bool, limit: float, env: Mapping[str, str], folder: Path = FOLDER, room: str = "benchmarks.gpu"
+) -> Record:
+    """The record of one check of a room, whatever becomes of its process, which has `limit` seconds."""
     result, log = folder / "results" / f"{item.name}.json", folder / "logs" / f"{item.name}.log"
     for path in (result, log):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
-    command = [sys.executable, "-X", "faulthandler", "-m", "benchmarks.gpu.work", item.name, str(result)]
+    command = [sys.executable, "-X", "faulthandler", "-m", "benchmarks.gpu.work", f"{room}.{item.name}", str(result)]
     start = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -94,8 +96,8 @@ def run(item: Item, dry: bool, limit: float, env: Mapping[str, str], folder: Pat
         found = json.loads(result.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return Record(item.name, "crashed", f"ended with {code} and no result", seconds, lines)
-    result_word = "dry" if dry and found["result"] == "good" else found["result"]
-    return Record(item.name, result_word, found["figure"], seconds, tuple(found["detail"]), found["tables"])
+    word = "dry" if dry and found["result"] == "good" else found["result"]
+    return Record(item.name, word, found["figure"], seconds, tuple(found["detail"]), found["tables"])
 
 
 def _ended(process: subprocess.Popen[bytes], limit: float) -> int | None:

@@ -21,7 +21,7 @@ def saved(facts: Mapping[str, Any], date: str, records: Sequence[Record], data: 
     entry = {**facts, "date": date, "records": [asdict(record) for record in records]}
     cards = [card for card in read(data) if card["card"] != facts["card"]]
     cards = sorted([*cards, entry], key=lambda card: str(card["card"]))
-    _replace(data, json.dumps({"cards": cards}, indent=1, sort_keys=True, default=str) + "\n")
+    _replace(data, json.dumps({"cards": cards}, indent=1, default=str) + "\n")
     _replace(page, text_of(cards))
 
 

@@ -1,4 +1,4 @@
-"""One check, in the process that `launch.run` starts for it: `python -m benchmarks.gpu.work ITEM RESULT [--dry]`."""
+"""One check in the process that `launch.run` starts: `python -m benchmarks.gpu.work ROOM.ITEM RESULT [--dry]`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ def main(name: str, result: str, *dry: str) -> None:
 
 def found_by(name: str, dry: bool) -> dict[str, Any]:
     """The result of a check, and its figure or the reason why it has none."""
-    module, *words = name.split(".")
+    room, item = name.split(".gpu.", 1)
+    module, *words = item.split(".")
     try:
-        outcome: Outcome = import_module(f"benchmarks.gpu.{module}").check(dry, *words)
+        outcome: Outcome = import_module(f"{room}.gpu.{module}").check(dry, *words)
     except Exception as error:
         lines = tuple(traceback.format_exc(FRAMES).splitlines())
         kind = type(error).__name__

@@ -71,7 +71,7 @@ def kernels(dry: bool) -> Iterator[Kernel]:
     for protocol in PROTOCOLS:
         for collective in ("allgather", "allreduce"):
             program = replace(programs()[f"{collective} ring"], protocol=protocol)
-            yield Kernel(f"interpreter {protocol} {collective}", partial(_built, program, "interpreter"))
+            yield Kernel(f"interpreter {protocol} {collective}", partial(_built, program, "interpreter"), True)
         for name, program in specialised(protocol).items():
             yield Kernel(f"{name} {protocol}", partial(_built, replace(program, protocol=protocol), "specialised"))
 

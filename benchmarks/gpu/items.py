@@ -25,14 +25,16 @@ class Outcome:
 
 
 class Kernel(NamedTuple):
-    """A library that a check needs; `build` compiles it for nvcc's -arch, None for that of the card."""
+    """A library that a check needs; `build` compiles it for nvcc's -arch, None for that of the card. `shared`: many
+    programs run on its text; a dry run compiles it for several architectures, the others for one."""
 
     name: str
     build: Callable[[str | None], object]
+    shared: bool = False
 
 
 ITEMS = (
-    Item("compile", 150),
+    Item("compile", 180),
     Item("collective.Simple", 45),
     Item("collective.LL", 45),
     Item("collective.LL128", 45),

@@ -13,9 +13,10 @@ from treadle.codegen.collective.program import CollectiveProgram
 
 
 def kernels(dry: bool) -> Iterator[Kernel]:
-    """The specialised kernels of all cases, in a dry run of one protocol; `collective` has the interpreters."""
-    for collective, method in gpu.CASES:
-        for protocol in gpu.PROTOCOLS[:1] if dry else gpu.PROTOCOLS:
+    """The specialised kernels of all cases; `collective` has the interpreters. None in a dry run: `collective` has
+    others of the same methods."""
+    for collective, method in () if dry else gpu.CASES:
+        for protocol in gpu.PROTOCOLS:
             program = gpu.program_of(collective, method, protocol)
             name = f"{collective} {method} {protocol} of {gpu.RANKS} ranks"
             yield Kernel(name, partial(_built, program))

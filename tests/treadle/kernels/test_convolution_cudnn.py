@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -128,7 +129,8 @@ def test_headers_and_library_of_python_packages_are_found(tmp_path: Path, monkey
     ):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
-    monkeypatch.syspath_prepend(tmp_path)
+    found = SimpleNamespace(submodule_search_locations=[str(tmp_path / "nvidia")])
+    monkeypatch.setattr(convolution_cudnn, "find_spec", lambda name: found)
     assert convolution_cudnn._places()[0] == tmp_path / "nvidia/cudnn"
     headers, library = convolution_cudnn.locate()
     assert headers == [tmp_path / "nvidia/cudnn/include", tmp_path / "nvidia/cu13/include"]

@@ -13,7 +13,7 @@ from benchmarks.gpu.launch import ROOT, Record
 
 DATA = ROOT / "docs" / "gpu.json"
 PAGE = ROOT / "docs" / "gpu.md"
-INTRODUCTION = Path(__file__).with_name("page.md")
+INTRODUCTION = Path(__file__).with_name("page.txt")
 
 
 def saved(facts: Mapping[str, Any], date: str, records: Sequence[Record], data: Path = DATA, page: Path = PAGE) -> None:

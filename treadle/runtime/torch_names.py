@@ -10,7 +10,7 @@ from torch import distributed
 
 all_gather_single = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
 reduce_scatter_single = getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
-_IN_ORDER = {"sort_ranks": False} if "sort_ranks" in signature(distributed.new_group).parameters else {}
+_IN_ORDER: dict[str, Any] = {"sort_ranks": False} if "sort_ranks" in signature(distributed.new_group).parameters else {}
 
 
 def new_group(ranks: Sequence[int], **options: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import replace
 from fractions import Fraction
@@ -25,6 +26,7 @@ SECONDS = 8.0
 
 def check(dry: bool) -> Outcome:
     """Raises CheckFailed where a value differs in a bit or an iteration allocates."""
+    _repeatable()
     rows: list[Row] = []
     findings: list[str] = []
     for entry in DRY_ENTRIES if dry else ENTRIES:
@@ -35,6 +37,15 @@ def check(dry: bool) -> Outcome:
         raise CheckFailed(findings[0], tuple(findings))
     errors = ", ".join(f"{row['simulator off']:+.0%}" for row in rows)
     return Outcome(f"{len(rows)} steps equal to the last bit; simulator off by {errors}", (Table("Swap plans", rows),))
+
+
+def _repeatable() -> None:
+    """Kernels that add up in no fixed order would differ between two runs of the same plan."""
+    import torch
+
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
 
 
 def _run(entry: str, backend: str) -> tuple[Row, list[str]]:

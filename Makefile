@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 FOLDERS := $(if $(ROOM),$(wildcard planner/passes/$(ROOM) codegen/$(ROOM) treadle/passes/$(ROOM) treadle/runtime/$(ROOM)))
 PACKAGES := $(patsubst treadle/treadle/%,treadle/%,$(addprefix treadle/,$(FOLDERS)))
 TESTS := $(wildcard $(addprefix tests/,$(FOLDERS)))
-.PHONY: help install demo check test test-slow golden lint lock format bench bench-collective bench-lab bench-memory bench-swap bench-fusion wheel picture docs schemas clean
+.PHONY: help install demo check test test-slow golden lint lock format bench bench-collective bench-lab bench-memory bench-swap bench-fusion gpu gpu-wheels wheel picture docs schemas clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -79,6 +79,13 @@ bench-lab: $(STAMP) ## collectives between the hosts of network labs, against gl
 
 bench-fusion: $(STAMP) ## fused schedules: published figures, planning, every reachable one executed, races, counters, registers; about an hour
 	$(BIN)/python -m benchmarks fusion
+
+# The machine with the card may have no network: no .venv is made for it.
+gpu: ## every check that needs a GPU, with what this machine has, in under 8 minutes; DRY=1 does what needs none
+	@PYTHONPATH=. $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m benchmarks.gpu $(if $(DRY),--dry)
+
+gpu-wheels: $(STAMP) ## gather the wheels that make gpu needs on a machine without a network (CPython 3.12, x86-64): build/gpu/wheels
+	$(BIN)/python -m benchmarks.gpu.wheels
 
 wheel: $(STAMP) ## build dist/*.whl
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist .

@@ -21,7 +21,11 @@ from treadle.codegen.collective.cuda import kernels
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.program import SENDING, CollectiveProgram
 from treadle.planner.documents.collective import Collective, Protocol
-from treadle.planner.passes.collective.planning import CollectiveOptions, make_request, plan_collective
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.planner.passes.collective.decisions import decisions_of
+from treadle.planner.passes.collective.limits import Effort
+from treadle.planner.passes.collective.planning import make_request, synthesize
+from treadle.planner.passes.collective.synthesis import Request
 from treadle.probe.resolve import load_hardware
 
 CASES: tuple[tuple[Collective, str], ...] = (
@@ -43,7 +47,7 @@ def tables() -> Iterator[Table]:
         yield Table("registers", [], ("no nvcc",))
     else:
         yield Table("interpreter kernel: registers, spilled bytes", list(_registers()))
-    yield from _throughput()
+    yield from throughput()
 
 
 def _registers() -> Iterator[Row]:
@@ -69,7 +73,7 @@ def _compile(protocol: str, reduces: bool, arch: str) -> str:
     return done.stderr
 
 
-def _throughput() -> Iterator[Table]:
+def throughput() -> Iterator[Table]:
     if absent := list(without_gpu("throughput on a GPU")):
         yield from absent
         return
@@ -86,12 +90,13 @@ def _throughput() -> Iterator[Table]:
 
 def program_of(collective: Collective, method: str, protocol: Protocol) -> CollectiveProgram:
     """The program of a case: eight GPUs on one switch."""
-    hardware = load_hardware("ndv4")
-    plan = plan_collective(
-        make_request(collective, hardware, EVERY_LINK, SIZES[-1]),
-        options=CollectiveOptions(method=method, instances=INSTANCES),
-    )
-    return replace(lower(plan.decisions), protocol=protocol)
+    request = make_request(collective, load_hardware("ndv4"), EVERY_LINK, SIZES[-1])
+    return replace(lower(without_bound(request, method, INSTANCES)), protocol=protocol)
+
+
+def without_bound(request: Request, method: str, instances: int = 1) -> CollectiveDecisions:
+    """What a method decides, without the bound of a plan, which needs a solver."""
+    return decisions_of(synthesize(method, request, Effort()), instances, "Simple")
 
 
 def _case(collective: Collective, method: str) -> Iterator[Row]:

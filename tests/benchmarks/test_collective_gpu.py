@@ -18,7 +18,7 @@ def test_messages_of_a_ring_and_of_a_line() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_it_says_so() -> None:
-    (table,) = gpu._throughput()
+    (table,) = gpu.throughput()
     assert table.rows == []
     assert table.notes == ("no GPU",)
 

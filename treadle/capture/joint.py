@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import traceback
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -242,6 +242,17 @@ def _each_once(inputs: Sequence[Tensor]) -> list[Tensor]:
     return found
 
 
+@contextmanager
+def _as_compiled() -> Iterator[None]:
+    """Within this block `torch.compiler.is_compiling()` is true."""
+    before = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before
+
+
 def _trace(
     step: ModelStep, leaves: list[Leaf], tensors: list[Tensor], where: str, mode: Mode, copy_outputs: bool
 ) -> JointGraph | None:
@@ -256,7 +267,7 @@ def _trace(
         try:
             module = _exported(functional, tensors, mode)
         except DataDependentOutputException:
-            with torch.compiler._compile_session_context():
+            with _as_compiled():
                 module = _exported(functional, tensors, mode)
     except TreadleError:
         raise

@@ -61,11 +61,22 @@ def without_checks() -> Iterator[None]:
     `cholesky` and `solve` of a singular matrix make inf or NaN, as `inv_ex`, `cholesky_ex` and `solve_ex` do.
     """
     check = torch.ops.aten._linalg_check_errors.default
+    effect = _effect(check)
+    if effect is None:
+        yield
+        return
     effects._register_effectful_op(check, None)
     try:
         yield
     finally:
-        effects._register_effectful_op(check, effects._EffectType.ORDERED)
+        effects._register_effectful_op(check, effect)
+
+
+def _effect(operator: OpOverload) -> effects._EffectType | None:
+    """The effect whose order PyTorch keeps; None where it has none. Older versions than 2.10 have no such function, and
+    no effect of the operators of this file."""
+    found = getattr(effects, "_get_effect", None)
+    return None if found is None else found(operator)
 
 
 def _overloads() -> Iterator[OpOverload]:

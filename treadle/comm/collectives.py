@@ -29,6 +29,7 @@ from treadle.comm.tally import Summary, Tally
 from treadle.planner.documents.nearest import meant
 from treadle.planner.errors import InputError
 from treadle.runtime.collective import native
+from treadle.runtime.torch_names import new_group
 
 
 class _Loaded(NamedTuple):
@@ -66,7 +67,7 @@ def init(folder: Path | str, group: Any = None, *, timeout: float | None = None)
 
     def connect(backend: str, together: bool = False) -> Any:
         limit = None if timeout is None or backend == "gloo" else timedelta(seconds=timeout)
-        return distributed.new_group(ranks, limit, backend, use_local_synchronization=not together, sort_ranks=False)
+        return new_group(ranks, timeout=limit, backend=backend, use_local_synchronization=not together)
 
     own = connect("gloo", group is None)
     try:

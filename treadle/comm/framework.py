@@ -15,6 +15,7 @@ from torch.distributed import ReduceOp
 
 from treadle.planner.errors import InputError
 from treadle.runtime.collective.messages import require_average
+from treadle.runtime.torch_names import all_gather_single, reduce_scatter_single
 
 OPS = {ReduceOp.SUM: "sum", ReduceOp.AVG: "avg", ReduceOp.MIN: "min", ReduceOp.MAX: "max"}
 WORDS = {text: op for op, text in OPS.items()}
@@ -51,14 +52,14 @@ def reduce(tensor: Tensor, dst: int, op: Any, group: Any) -> None:
 
 def all_gather(output: Tensor, tensor: Tensor, group: Any) -> None:
     with dense(output) as whole:
-        distributed.all_gather_single(whole.view(-1), tensor.detach().reshape(-1), group=group)
+        all_gather_single(whole.view(-1), tensor.detach().reshape(-1), group=group)
 
 
 def reduce_scatter(output: Tensor, tensor: Tensor, op: Any, group: Any) -> None:
     flat = tensor.detach().reshape(-1)
     with dense(output) as whole:
         into = whole.view(-1)
-        _reduced(lambda plain: distributed.reduce_scatter_single(into, flat, plain, group=group), whole, op, group)
+        _reduced(lambda plain: reduce_scatter_single(into, flat, plain, group=group), whole, op, group)
 
 
 def all_to_all(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -149,8 +150,16 @@ def locate() -> tuple[list[Path], Path]:
     otherwise in the toolkit. Raises MissingBackendError where they are missing."""
     places = _places()
     headers = []
-    for name in ("cudnn.h", "cuda_runtime_api.h"):
-        found = next((place / "include" for place in places if (place / "include" / name).is_file()), None)
+    # The package of CUDA's runtime has headers that include some of the toolkit, in crt.
+    for name, *included in (("cudnn.h",), ("cuda_runtime_api.h", "crt/host_defines.h")):
+        found = next(
+            (
+                place / "include"
+                for place in places
+                if all((place / "include" / each).is_file() for each in (name, *included))
+            ),
+            None,
+        )
         if found is None:
             raise MissingBackendError(
                 f"cuDNN's convolution algorithms need {name}, which was not found; "
@@ -178,7 +187,9 @@ def _places() -> list[Path]:
     parents = find_spec("nvidia")
     roots = [Path(root) for root in (parents.submodule_search_locations or ())] if parents else []
     packages = [root / name for root in roots for name in ("cudnn", "cu13", "cuda_runtime")]
-    homes = (cpp_extension.CUDNN_HOME, cpp_extension.CUDA_HOME, "/usr/local/cuda", "/usr")
+    nvcc = shutil.which("nvcc")
+    toolkit = os.path.dirname(os.path.dirname(os.path.realpath(nvcc))) if nvcc else None
+    homes = (cpp_extension.CUDNN_HOME, cpp_extension.CUDA_HOME, toolkit, "/usr/local/cuda", "/usr")
     return [*packages, *(Path(home) for home in homes if home)]
 
 

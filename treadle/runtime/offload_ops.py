@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from treadle.planner.errors import MissingBackendError
 
 
 @dataclass
@@ -25,11 +28,23 @@ class Traffic:
     pending: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
 
+def operators() -> Any:
+    """PyTorch's module of these operators. Raises MissingBackendError for versions without it, before 2.13."""
+    try:
+        from torch._functorch._activation_offloading import offload_ops
+    except ImportError:
+        raise MissingBackendError(
+            f"found PyTorch {torch.__version__} without ao::offload, which torch-offload needs; "
+            "install PyTorch 2.13 or newer: pip install 'torch>=2.13'"
+        ) from None
+    return offload_ops
+
+
 @cache
 def stand_in() -> Traffic:
-    """Registers the stand-ins for tensors on the CPU, once; accelerators keep PyTorch's own."""
-    from torch._functorch._activation_offloading import offload_ops
-
+    """Registers the stand-ins for tensors on the CPU, once; accelerators keep PyTorch's own. Raises MissingBackendError
+    before PyTorch 2.13."""
+    offload_ops = operators()
     traffic = Traffic()
 
     def offload(tensor: Tensor) -> Tensor:

@@ -20,18 +20,20 @@ from torch.nn import functional as F
 
 from examples.models.gpt2 import TINY, step
 from tests.codegen.swap.swap_plans import plan_with, swapped, timed
+from tests.torch_versions import OFFLOADS
 from treadle.capture.graph import capture
 from treadle.capture.optimizer import with_optimizer
 from treadle.codegen.swap.torch_offload import FILE_NAME, carry, generate
 from treadle.codegen.targets import generate as generate_target
 from treadle.planner.documents.trace import OpRun, Trace
-from treadle.planner.errors import InputError
+from treadle.planner.errors import InputError, MissingBackendError
 from treadle.planner.graph.implementations import with_implementations
 from treadle.planner.graph.index import Graph
 from treadle.planner.graph.unrolling import INPLACE, as_run
 from treadle.planner.passes.swap.decisions import SwapDecisions
-from treadle.runtime.offload_ops import stand_in
+from treadle.runtime.offload_ops import operators, stand_in
 
+NEEDS_OFFLOADING = pytest.mark.skipif(not OFFLOADS, reason="PyTorch before 2.13 lacks ao::offload")
 Step = tuple[nn.Module, tuple[Tensor, ...], Callable[..., Tensor]]
 
 
@@ -114,12 +116,14 @@ def test_what_is_carried_leaves_in_the_forward_pass_and_returns_in_the_backward_
         assert move.free is None or order[move.offload] < order[move.free]
 
 
+@NEEDS_OFFLOADING
 @pytest.mark.parametrize("make", [layers, transformer, convolutions])
 def test_a_compiled_step_moves_what_is_carried_and_changes_no_bit(make: Callable[[], Step]) -> None:
     """Through AOT autograd, operator by operator."""
     follow(make, timed(capture(make, make.__name__, "train")))
 
 
+@NEEDS_OFFLOADING
 def test_what_lies_in_place_of_another_is_carried_under_its_own_name() -> None:
     """The plan covers storages: the one that a sum of two ReLUs takes over holds three tensors in turn."""
     trace = timed(with_implementations(capture(convolutions, "convolutions", "train")))
@@ -165,6 +169,7 @@ def counts(traffic: Any) -> tuple[int, ...]:
     return traffic.out_copies, traffic.out_bytes, traffic.in_copies, traffic.in_bytes
 
 
+@NEEDS_OFFLOADING
 def test_the_graphs_copy_where_the_plan_says(trace: Trace, decisions: SwapDecisions) -> None:
     """Copies out are issued after their operator and the last use, waited for before the memory is wanted or the pass
     ends; copies in vice versa."""
@@ -216,6 +221,7 @@ def test_the_graphs_copy_where_the_plan_says(trace: Trace, decisions: SwapDecisi
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++, which Inductor compiles with")
+@NEEDS_OFFLOADING
 def test_inductor_takes_the_copies(trace: Trace, decisions: SwapDecisions) -> None:
     made = module(generate(decisions, trace)[0][FILE_NAME])
     made.__dict__["__file__"] = __file__
@@ -228,6 +234,12 @@ def test_inductor_takes_the_copies(trace: Trace, decisions: SwapDecisions) -> No
     assert made.carried[0]["moves"] == made.carried[0]["of"] > 0
     for a, b in zip(model.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.skipif(OFFLOADS, reason="PyTorch has ao::offload")
+def test_without_the_operators_the_version_is_named() -> None:
+    with pytest.raises(MissingBackendError, match=r"without ao::offload, which .* needs; install PyTorch 2\.13"):
+        operators()
 
 
 def test_other_traces_other_steps_and_plans_that_recompute_are_refused(trace: Trace, decisions: SwapDecisions) -> None:
@@ -255,6 +267,7 @@ def test_targets(trace: Trace, decisions: SwapDecisions) -> None:
         generate_target(plan_with(decisions), "plan.json", trace, "torch-sac")
 
 
+@NEEDS_OFFLOADING
 @pytest.mark.parametrize("share", [1, 1.3, 2])
 def test_updates_between_backward_operators_are_no_places_in_the_graphs(share: float) -> None:
     """A plan with an optimizer in its step: copies are issued after operators that the compiled graphs have."""

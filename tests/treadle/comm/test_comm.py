@@ -21,6 +21,7 @@ from treadle.planner.documents import store
 from treadle.planner.documents.pattern import Part, Pattern
 from treadle.planner.errors import InputError
 from treadle.runtime.launch import launch
+from treadle.runtime.torch_names import all_gather_single, reduce_scatter_single
 
 RANKS = 3
 LATE_SECONDS = 8.0
@@ -106,12 +107,12 @@ def calls(rank: int, world: int, folder: str, folders: list[str]) -> dict[str, A
         given = data(count, torch.float32, count)
         ours, theirs = given.new_empty(count * world), given.new_empty(count * world)
         comm.all_gather_into_tensor(ours, given)
-        distributed.all_gather_single(theirs, given)
+        all_gather_single(theirs, given)
         same(f"all_gather {count}", ours, theirs)
         whole = data(count * world, torch.float32, count)
         ours, theirs = given.new_empty(count), given.new_empty(count)
         comm.reduce_scatter_tensor(ours, whole, "max")
-        distributed.reduce_scatter_single(theirs, whole, ReduceOp.MAX)
+        reduce_scatter_single(theirs, whole, ReduceOp.MAX)
         same(f"reduce_scatter {count}", ours, theirs)
         ours, theirs = torch.empty_like(whole), torch.empty_like(whole)
         comm.all_to_all_single(ours, whole)

@@ -12,6 +12,7 @@ from tests.planner.plans import collective_plan
 from treadle.codegen import targets
 from treadle.codegen.emit import write
 from treadle.runtime.launch import launch
+from treadle.runtime.torch_names import all_gather_single, new_group, reduce_scatter_single
 
 
 def make(home: Path, collective: str, ranks: int, **more: Any) -> None:
@@ -58,7 +59,7 @@ def walk(rank: int, world: int, folder: str, pair: str) -> dict[str, Any]:
             same(f"{when}: reduce {op}", ours, theirs if rank == 2 else given)
             ours, theirs, whole = strided(2), given.new_empty(2), strided(6, seed=1)
             comm.reduce_scatter_tensor(ours, whole, op)
-            distributed.reduce_scatter_single(theirs, whole.contiguous(), plain)
+            reduce_scatter_single(theirs, whole.contiguous(), plain)
             same(f"{when}: reduce_scatter {op}", ours, theirs)
         ours, theirs = strided(4), strided(4).contiguous()
         comm.broadcast(ours, 2)
@@ -66,7 +67,7 @@ def walk(rank: int, world: int, folder: str, pair: str) -> dict[str, Any]:
         same(f"{when}: broadcast", ours, theirs)
         ours, theirs = strided(6), torch.empty(6, dtype=torch.uint8)
         comm.all_gather_into_tensor(ours, strided(2))
-        distributed.all_gather_single(theirs, strided(2).contiguous())
+        all_gather_single(theirs, strided(2).contiguous())
         same(f"{when}: all_gather", ours, theirs)
         for sizes in (None, [1, 1, 1]):
             ours, theirs = strided(2, 3).t(), torch.empty(3, 2, dtype=torch.uint8)
@@ -131,9 +132,9 @@ def walk(rank: int, world: int, folder: str, pair: str) -> dict[str, Any]:
         refused(lambda: comm.reduce_scatter_tensor(given.to(torch.complex64), torch.ones(9) * 1j, ReduceOp.AVG)),
     ]
 
-    # The two ranks in the other order: rank 0 of the group is rank 2 of the world.
-    group = distributed.new_group([2, 1], sort_ranks=False)
-    grouped = {}
+    # The two ranks in the other order where PyTorch keeps it: rank 0 of the group is rank 2 of the world.
+    group = new_group([2, 1])
+    grouped: dict[str, Any] = {"first": distributed.get_process_group_ranks(group)[0]} if rank else {}
     if rank:
         comm.init(pair, group=group)
         lines.clear()
@@ -224,8 +225,11 @@ def test_calls_without_a_group_run_on_that_of_init(seen: list[dict[str, Any]]) -
     assert seen[0]["grouped"] == {
         "outside": "treadle.comm.init: found a group without this process, expected a call on its ranks alone"
     }
-    for rank, kept in ((1, 2), (2, 5)):  # the sum arrives at rank 0 of the group
+    first = seen[1]["grouped"]["first"]
+    for rank in (1, 2):
+        kept = 5 if rank == first else rank + 1  # the sum arrives at rank 0 of the group
         assert seen[rank]["grouped"] == {
+            "first": first,
             "planned": [5, kept],
             "framework": [5, kept],
             "logged": ["all_reduce", "reduce"],

@@ -32,6 +32,7 @@ from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
 from treadle.runtime.collective.native import CompiledProgram, LaunchSettings
 from treadle.runtime.collective.native_session import Session
 from treadle.runtime.launch import launch
+from treadle.runtime.torch_names import all_gather_single, reduce_scatter_single
 
 pytestmark = pytest.mark.slow
 RANKS = 2
@@ -226,14 +227,14 @@ def differences(rank: int, world: int) -> list[str]:
         given, whole = data(count), data(count * world)
         ours, theirs = torch.empty_like(whole), torch.empty_like(whole)
         comm.all_gather_into_tensor(ours, given)
-        distributed.all_gather_single(theirs, given)
+        all_gather_single(theirs, given)
         same(f"all_gather {count}", ours, theirs)
         comm.all_to_all_single(ours, whole)
         distributed.all_to_all_single(theirs, whole)
         same(f"all_to_all {count}", ours, theirs)
         ours, theirs = torch.empty_like(given), torch.empty_like(given)
         comm.reduce_scatter_tensor(ours, whole, "max")
-        distributed.reduce_scatter_single(theirs, whole, ReduceOp.MAX)
+        reduce_scatter_single(theirs, whole, ReduceOp.MAX)
         same(f"reduce_scatter {count}", ours, theirs)
         ours, theirs = given.clone(), given.clone()
         comm.broadcast(ours, 1)

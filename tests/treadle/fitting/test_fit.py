@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import treadle
 from examples import train_in_half
+from tests.torch_versions import COMPILES_PAST_BREAKS
 from tests.treadle.fitting.models import BATCH, WIDTH, Deep, batch_of, loss_of
 from treadle.fitting.call_form import call_of
 from treadle.fitting.fitted import FittedModule
@@ -174,8 +175,9 @@ def test_a_fitted_module_under_torch_compile_runs_its_plan() -> None:
         expected.append(module(*batch_of()))
     assert torch.equal(*expected)
     assert peak_of(planned.model, torch.compile(planned, backend="eager"), batch_of()) <= budget_of(planned)
-    with pytest.raises(RuntimeError, match=r"torch\.compile"):
-        torch.compile(planned, backend="eager", fullgraph=True)(*batch_of())
+    if not COMPILES_PAST_BREAKS:
+        with pytest.raises(RuntimeError, match=r"torch\.compile"):
+            torch.compile(planned, backend="eager", fullgraph=True)(*batch_of())
 
 
 def test_a_step_is_verified_where_plain_pytorch_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:

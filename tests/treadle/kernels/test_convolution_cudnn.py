@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -31,6 +32,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[ctypes.CDLL, ctypes
     """The extension, linked to the stand-in, and the stand-in."""
     if shutil.which("g++") is None:
         pytest.skip("no g++")
+    if torch.version.cuda is not None:
+        pytest.skip("PyTorch has loaded cuDNN itself, whose place the stand-in cannot take")
     folder = tmp_path_factory.mktemp("cudnn")
     fake = folder / "libcudnn.so.9"
     flags = ["-O1", "-shared", "-fPIC", "-std=c++17", "-Wl,-soname,libcudnn.so.9", f"-I{FAKE}"]
@@ -121,11 +124,13 @@ def test_headers_and_library_of_python_packages_are_found(tmp_path: Path, monkey
     for file in (
         "nvidia/cudnn/include/cudnn.h",
         "nvidia/cu13/include/cuda_runtime_api.h",
+        "nvidia/cu13/include/crt/host_defines.h",
         "nvidia/cudnn/lib/libcudnn.so.9",
     ):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
-    monkeypatch.syspath_prepend(tmp_path)
+    found = SimpleNamespace(submodule_search_locations=[str(tmp_path / "nvidia")])
+    monkeypatch.setattr(convolution_cudnn, "find_spec", lambda name: found)
     assert convolution_cudnn._places()[0] == tmp_path / "nvidia/cudnn"
     headers, library = convolution_cudnn.locate()
     assert headers == [tmp_path / "nvidia/cudnn/include", tmp_path / "nvidia/cu13/include"]

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from examples.models.gpt2 import TINY, step
 from tests.planner.plans import memory_plan
+from tests.torch_versions import CHECKPOINTS_KEEP_MORE
 from treadle.capture.graph import capture
 from treadle.codegen.memory import torch_compile, torch_sac
 from treadle.codegen.memory.framework_step import updating
@@ -177,16 +178,19 @@ def test_a_policy_peaks_where_it_says_and_changes_no_gradient_and_no_buffer(
     files, chosen = torch_sac.generate(decisions, trace)
     peak, gradients, buffers = peak_of(make, "torch-sac", files["policy.py"])
     plain_peak, reference, expected = plain_step(make)
+    assert all(torch.equal(a, b) for a, b in zip(gradients, reference, strict=True))
+    assert all(torch.equal(buffers[name], value) for name, value in expected.items())
+    if CHECKPOINTS_KEEP_MORE:
+        pytest.skip("this PyTorch keeps more in selective checkpointing: its peak is not compared")
     # What is written in place after all is computed again, though the prediction has it saved.
     below = 0.3 if make is residual else 0.05
     above = 0.1 if make is dense else 0.05  # Python holds lists of its maps
     assert 1 - below <= peak / chosen.predicted.peak_bytes <= 1 + above
     assert not any(b.startswith(f"{a}.") for a in chosen.regions for b in chosen.regions)
     assert peak <= plain_peak
-    assert all(torch.equal(a, b) for a, b in zip(gradients, reference, strict=True))
-    assert all(torch.equal(buffers[name], value) for name, value in expected.items())
 
 
+@pytest.mark.skipif(CHECKPOINTS_KEEP_MORE, reason="this PyTorch keeps more in selective checkpointing")
 def test_a_policy_holds_the_budget_where_regions_can() -> None:
     decisions, trace = planned(transformer, "0.7x")
     files, chosen = torch_sac.generate(decisions, trace)

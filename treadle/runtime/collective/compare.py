@@ -29,6 +29,7 @@ from treadle.runtime.collective.grouped import grouped_executor, nccl_group
 from treadle.runtime.collective.messages import REDUCING, Executor, cut_of, executor
 from treadle.runtime.comparison import DTYPES, Row, difference, random, rounding_of_sums
 from treadle.runtime.joined import run_ranks
+from treadle.runtime.torch_names import all_gather_single, reduce_scatter_single
 
 Backend = Literal["cpu", "gloo", "nccl"]
 SAMPLE_SECONDS, MOST_CALLS, WARM_CALLS = 0.01, 50, 2
@@ -251,10 +252,10 @@ def _reference(task: _Task, data: Tensor, op: str, count: int, kept: Tensor | No
     match program.collective:
         case "allgather":
             result = data.new_empty(data.numel() * world) if kept is None else kept
-            distributed.all_gather_single(result, data, group=group)
+            all_gather_single(result, data, group=group)
         case "reducescatter":
             result = data.new_empty(data.numel() // world) if kept is None else kept
-            distributed.reduce_scatter_single(result, data, op=reduction, group=group)
+            reduce_scatter_single(result, data, op=reduction, group=group)
         case "alltoall":
             result = torch.empty_like(data) if kept is None else kept
             distributed.all_to_all_single(result, data, group=group)

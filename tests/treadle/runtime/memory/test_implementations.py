@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.codegen.plans import plan_with, schedule_keeping
+from tests.torch_versions import COMPOSES_SILU
 from treadle.capture.costs import with_measured, with_roofline
 from treadle.capture.graph import capture
 from treadle.codegen.targets import targets_of
@@ -113,7 +114,9 @@ def test_plans_of_the_same_arithmetic_train_to_the_same_bits_within_their_budget
     for budget in sorted({least, *(budget for budget in shares if budget > least)}):
         decisions = plan_memory(with_budget(problem, budget), options=QUICK).decisions
         pairs, peak = trained(name, plan_with(decisions))
-        if name == "lstm_lm:tiny":  # which adds its gradients up in another order
+        if name == "lstm_lm:tiny" or (
+            name == "moe:tiny" and COMPOSES_SILU
+        ):  # the former adds its gradients up in another order
             require_close(pairs)
         else:
             assert all(torch.equal(a, b) for a, b in pairs)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from treadle.cli.main import run
+from treadle.job.pipeline import plan_job
 
 ROOT = Path(__file__).parents[3]
 
@@ -214,7 +215,25 @@ def test_inputs_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not (tmp_path / "trace.json").exists()
 
 
-def test_budget_below_any_plan_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_budget_below_any_plan_is_proved(
+    finished: tuple[Path, str],
+    tmp_path: Path,
+    cache: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the costs that the finished job has measured."""
+    assert (finished[0] / "memory.plan.json").is_file()
+    monkeypatch.setenv("XDG_CACHE_HOME", cache["XDG_CACHE_HOME"])
     write_job(tmp_path, "0.7x", "100KiB")
     assert run(["plan", "job", str(tmp_path / "job.yaml"), "-o", str(tmp_path / "out")]) == 3
-    assert "least feasible" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "least feasible" in printed
+    assert "measure the step" not in printed
+
+
+def test_the_job_of_the_demo_is_planned(tmp_path: Path) -> None:
+    """What `make demo` also trains, on four processes."""
+    planned = plan_job(ROOT / "examples" / "gpt2_dp" / "job.yaml", tmp_path / "out", print)
+    assert planned.world == 4
+    assert sorted(planned.plans) == ["allreduce-0", "allreduce-1", "memory"]

@@ -19,7 +19,7 @@ from treadle.planner.documents.hardware import Hardware
 from treadle.planner.errors import MissingBackendError
 from treadle.probe.resolve import load_hardware
 
-ROUNDS, LONGEST = 20, 5.0
+ROUNDS, LONGEST = 8, 5.0
 
 
 class Printed(NamedTuple):
@@ -45,7 +45,7 @@ def in_lab(
 
 
 @pytest.mark.slow
-def test_a_rank_killed_at_twenty_moments_is_named_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_killed_at_any_of_eight_moments_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = in_lab(load_hardware("hosts-2x2"), "wire.lab_worker", [str(ROUNDS)], tmp_path, monkeypatch)
     said: dict[int, dict[int, tuple[str, float]]] = defaultdict(dict)
     for number, rank, text, when in printed.lines:
@@ -62,8 +62,7 @@ def test_a_rank_killed_at_twenty_moments_is_named_each_time(tmp_path: Path, monk
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("elements", [30_001, 3_000_001])
-@pytest.mark.parametrize("victim", [0, 3])
+@pytest.mark.parametrize(("victim", "elements"), [(0, 3_000_001), (3, 30_001)])
 def test_a_host_that_is_cut_off_is_named_by_all_others(
     victim: int, elements: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

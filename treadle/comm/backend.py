@@ -25,7 +25,7 @@ from torch._C._distributed_c10d import (
 from torch.distributed import ProcessGroup, ReduceOp, Work
 
 from treadle.comm import calls, plans, splits
-from treadle.comm.calls import Call
+from treadle.comm.calls import CollectiveCall
 from treadle.comm.framework_groups import framework_backend
 from treadle.comm.library import LoadedAlgorithm
 from treadle.comm.planned import PlannedGroup
@@ -182,7 +182,9 @@ class TreadleGroup(ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
 
-    def _done(self, call: Call, opts: Any, framework: Callable[[], Work], rows: Sequence[Tensor] = ()) -> Work:
+    def _done(
+        self, call: CollectiveCall, opts: Any, framework: Callable[[], Work], rows: Sequence[Tensor] = ()
+    ) -> Work:
         """A call as planned or by `framework`; `rows` are tensors of any sizes, the same on all ranks."""
         planned = self.planned_on(call.tensor.device)
         if planned is None:
@@ -193,7 +195,9 @@ class TreadleGroup(ProcessGroup):
             return _work(planned, call, algorithm, opts)
         return planned.framework(framework, call.tensor)
 
-    def _reduced(self, call: Call, opts: Any, framework: Callable[[Any], Work], rows: Sequence[Tensor] = ()) -> Work:
+    def _reduced(
+        self, call: CollectiveCall, opts: Any, framework: Callable[[Any], Work], rows: Sequence[Tensor] = ()
+    ) -> Work:
         """A reduction; `framework` gets the options. Gloo has averages only since PyTorch 2.13, sums are divided."""
         dtype = call.tensor.dtype
         averages = opts.reduceOp == ReduceOp.AVG and call.tensor.device.type == "cpu"
@@ -212,7 +216,9 @@ class TreadleGroup(ProcessGroup):
 
         return self._done(call, opts, lambda: then(framework(summed), divide, call.outputs), rows)
 
-    def _split(self, call: Call, sizes: tuple[list[int], list[int]], opts: Any, framework: Callable[[], Work]) -> Work:
+    def _split(
+        self, call: CollectiveCall, sizes: tuple[list[int], list[int]], opts: Any, framework: Callable[[], Work]
+    ) -> Work:
         """A call with elements to receive from and to send to each rank, which other ranks do not know."""
         planned = self.planned_on(call.tensor.device)
         if planned is None:
@@ -222,7 +228,7 @@ class TreadleGroup(ProcessGroup):
         return planned.framework(framework, call.tensor)
 
 
-def _work(planned: PlannedGroup, call: Call, algorithm: LoadedAlgorithm, opts: Any) -> Work:
+def _work(planned: PlannedGroup, call: CollectiveCall, algorithm: LoadedAlgorithm, opts: Any) -> Work:
     """Without a thread where the caller waits at once."""
     return (planned.start if getattr(opts, "asyncOp", True) else planned.run)(call, algorithm)
 

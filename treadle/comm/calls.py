@@ -37,7 +37,7 @@ class RunProgram(Protocol):
 
 
 @dataclass(frozen=True)
-class Call:
+class CollectiveCall:
     """One call on this rank; `body` does it, once there is a program to run."""
 
     name: str
@@ -61,18 +61,18 @@ class Call:
         return self.tensor.numel() * self.tensor.element_size() * self.copies
 
 
-def all_reduce(tensor: Tensor, op: Any) -> Call:
+def all_reduce(tensor: Tensor, op: Any) -> CollectiveCall:
     def body(run: RunProgram) -> None:
         into(tensor, run(tensor, op=word(op) or ""))
 
-    return Call("all_reduce", tensor, body, (tensor,), op)
+    return CollectiveCall("all_reduce", tensor, body, (tensor,), op)
 
 
-def broadcast(tensor: Tensor, src: int) -> Call:
-    return Call("broadcast", tensor, lambda run: into(tensor, run(tensor)), (tensor,), root=src)
+def broadcast(tensor: Tensor, src: int) -> CollectiveCall:
+    return CollectiveCall("broadcast", tensor, lambda run: into(tensor, run(tensor)), (tensor,), root=src)
 
 
-def reduce(tensor: Tensor, dst: int, op: Any, rank: int) -> Call:
+def reduce(tensor: Tensor, dst: int, op: Any, rank: int) -> CollectiveCall:
     """The other ranks keep their tensor; a program in place works in the tensors of all ranks."""
 
     def body(run: RunProgram) -> None:
@@ -80,71 +80,73 @@ def reduce(tensor: Tensor, dst: int, op: Any, rank: int) -> Call:
         if rank == dst:
             into(tensor, result)
 
-    return Call("reduce", tensor, body, (tensor,), op, dst)
+    return CollectiveCall("reduce", tensor, body, (tensor,), op, dst)
 
 
-def all_gather(output: Tensor, tensor: Tensor) -> Call:
+def all_gather(output: Tensor, tensor: Tensor) -> CollectiveCall:
     def body(run: RunProgram) -> None:
         into(output, run(tensor.reshape(-1), out=output))
 
-    return Call("all_gather_into_tensor", tensor, body, (output,))
+    return CollectiveCall("all_gather_into_tensor", tensor, body, (output,))
 
 
-def all_gather_list(rows: Sequence[Tensor], tensor: Tensor) -> Call:
+def all_gather_list(rows: Sequence[Tensor], tensor: Tensor) -> CollectiveCall:
     """An allgather into a tensor for each rank."""
 
     def body(run: RunProgram) -> None:
         spread(rows, run(tensor.reshape(-1)))
 
-    return Call("all_gather_into_tensor", tensor, body, tuple(rows))
+    return CollectiveCall("all_gather_into_tensor", tensor, body, tuple(rows))
 
 
-def reduce_scatter(output: Tensor, tensor: Tensor, op: Any) -> Call:
+def reduce_scatter(output: Tensor, tensor: Tensor, op: Any) -> CollectiveCall:
     def body(run: RunProgram) -> None:
         into(output, run(tensor.reshape(-1), op=word(op) or "", out=output))
 
-    return Call("reduce_scatter_tensor", tensor, body, (output,), op)
+    return CollectiveCall("reduce_scatter_tensor", tensor, body, (output,), op)
 
 
-def reduce_scatter_list(output: Tensor, rows: Sequence[Tensor], op: Any) -> Call:
+def reduce_scatter_list(output: Tensor, rows: Sequence[Tensor], op: Any) -> CollectiveCall:
     """A reducescatter of a tensor for each rank."""
 
     def body(run: RunProgram) -> None:
         into(output, run(joined(rows), op=word(op) or "", out=output))
 
-    return Call("reduce_scatter_tensor", output, body, (output,), op, copies=len(rows), inputs=tuple(rows))
+    return CollectiveCall("reduce_scatter_tensor", output, body, (output,), op, copies=len(rows), inputs=tuple(rows))
 
 
-def all_to_all(output: Tensor, tensor: Tensor) -> Call:
+def all_to_all(output: Tensor, tensor: Tensor) -> CollectiveCall:
     def body(run: RunProgram) -> None:
         into(output, run(tensor.reshape(-1), out=output))
 
-    return Call("all_to_all_single", tensor, body, (output,))
+    return CollectiveCall("all_to_all_single", tensor, body, (output,))
 
 
-def all_to_all_list(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Call:
+def all_to_all_list(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> CollectiveCall:
     """An alltoall of a tensor for each rank."""
 
     def body(run: RunProgram) -> None:
         spread(outputs, run(joined(inputs)))
 
-    return Call("all_to_all_single", inputs[0], body, tuple(outputs), copies=len(inputs), inputs=tuple(inputs))
+    return CollectiveCall(
+        "all_to_all_single", inputs[0], body, tuple(outputs), copies=len(inputs), inputs=tuple(inputs)
+    )
 
 
-def gather(tensor: Tensor, rows: Sequence[Tensor] | None, dst: int) -> Call:
+def gather(tensor: Tensor, rows: Sequence[Tensor] | None, dst: int) -> CollectiveCall:
     def body(run: RunProgram) -> None:
         result = run(tensor.reshape(-1))
         if rows:
             spread(rows, result)
 
-    return Call("gather", tensor, body, tuple(rows or ()), root=dst)
+    return CollectiveCall("gather", tensor, body, tuple(rows or ()), root=dst)
 
 
-def scatter(tensor: Tensor, rows: Sequence[Tensor] | None, src: int, ranks: int) -> Call:
+def scatter(tensor: Tensor, rows: Sequence[Tensor] | None, src: int, ranks: int) -> CollectiveCall:
     def body(run: RunProgram) -> None:
         into(tensor, run(joined(rows) if rows else tensor.new_empty(ranks * tensor.numel())))
 
-    return Call("scatter", tensor, body, (tensor,), root=src, copies=ranks, inputs=tuple(rows or ()))
+    return CollectiveCall("scatter", tensor, body, (tensor,), root=src, copies=ranks, inputs=tuple(rows or ()))
 
 
 def into(target: Tensor, result: Tensor) -> None:

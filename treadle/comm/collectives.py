@@ -22,7 +22,7 @@ from treadle.comm.arguments import (
     refuse_alike,
 )
 from treadle.comm.backend import TreadleGroup
-from treadle.comm.calls import COLLECTIVES, Call
+from treadle.comm.calls import COLLECTIVES, CollectiveCall
 from treadle.comm.library import Choice, Library, LoadedAlgorithm, load, programs
 from treadle.comm.planned import PlannedGroup, described
 from treadle.comm.tally import Summary, Tally
@@ -254,7 +254,7 @@ def planned_of(group: Any, tensor: Tensor | None = None) -> PlannedGroup | None:
     return _loaded.planned if alike and _loaded is not None else None
 
 
-def agreed(call: Call, group: Any) -> tuple[PlannedGroup, LoadedAlgorithm] | None:
+def agreed(call: CollectiveCall, group: Any) -> tuple[PlannedGroup, LoadedAlgorithm] | None:
     """What all ranks of `group` run for a call, None (and a logged line) where the framework must."""
     check_places(distributed.get_rank(group), call.tensor, call.outputs)
     planned = planned_of(group, call.tensor)
@@ -265,7 +265,7 @@ def agreed(call: Call, group: Any) -> tuple[PlannedGroup, LoadedAlgorithm] | Non
     return None if algorithm is None else (planned, algorithm)
 
 
-def _served(call: Call, group: Any) -> bool:
+def _served(call: CollectiveCall, group: Any) -> bool:
     """Whether a call was done as planned."""
     found = agreed(call, group)
     if found is None:

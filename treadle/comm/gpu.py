@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed
 
-from treadle.comm.calls import Call
+from treadle.comm.calls import CollectiveCall
 from treadle.comm.cards import CardClaim
 from treadle.comm.library import LoadedAlgorithm, with_one_instance
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
@@ -71,7 +71,7 @@ class SerialStream:
         with torch.cuda.stream(self.stream):
             return work()
 
-    def queue(self, work: Callable[[], Any], call: Call) -> torch.futures.Future[list[Tensor]]:
+    def queue(self, work: Callable[[], Any], call: CollectiveCall) -> torch.futures.Future[list[Tensor]]:
         """Queue `work` for a call; whoever waits for the future has its current stream wait, not its thread."""
         future: torch.futures.Future[list[Tensor]] = torch.futures.Future(devices=[self.device])
 
@@ -150,7 +150,7 @@ class GpuExecutor:
                 self.members[algorithm.name] = str(error)
         return self.known(algorithm.name)[0]
 
-    def queued(self, algorithm: LoadedAlgorithm, call: Call) -> torch.futures.Future[list[Tensor]]:
+    def queued(self, algorithm: LoadedAlgorithm, call: CollectiveCall) -> torch.futures.Future[list[Tensor]]:
         """Run a call by a program whose member stands; only a wait for the future waits for the GPU."""
         member, lane = self._standing(algorithm)
 

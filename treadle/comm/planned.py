@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from treadle.comm import gpu
-from treadle.comm.calls import COLLECTIVES, Call
+from treadle.comm.calls import COLLECTIVES, CollectiveCall
 from treadle.comm.framework import WORDS, op_name, word
 from treadle.comm.gpu import GpuExecutor
 from treadle.comm.lane import CallLane
@@ -65,7 +65,7 @@ class PlannedGroup:
         """False once torch.distributed has ended the gloo group."""
         return self.group is None or stands(self.group)
 
-    def choose(self, call: Call) -> tuple[LoadedAlgorithm | None, Choice]:
+    def choose(self, call: CollectiveCall) -> tuple[LoadedAlgorithm | None, Choice]:
         """The algorithm for a call, or None; and why."""
         collective, on_gpu = call.collective, gpu.on_gpu(call.tensor)
         reason = self.unfit(collective, call)
@@ -80,7 +80,7 @@ class PlannedGroup:
             choice = replace(choice, reason=f"{choice.reason}, {how}")
         return algorithm, choice
 
-    def unfit(self, collective: str, call: Call) -> str | None:
+    def unfit(self, collective: str, call: CollectiveCall) -> str | None:
         """Why no algorithm may run on this call, whatever its size."""
         if word(call.op) is None:
             return f"op {op_name(call.op)} is not one of {', '.join(WORDS)}"
@@ -95,7 +95,7 @@ class PlannedGroup:
                 return f"{str(one.dtype).removeprefix('torch.')} is not a dtype that is executed"
         return gpu.unfit(collective, call.tensor.dtype) if gpu.on_gpu(call.tensor) else None
 
-    def agreed(self, call: Call) -> LoadedAlgorithm | None:
+    def agreed(self, call: CollectiveCall) -> LoadedAlgorithm | None:
         """The algorithm that all ranks run for a call, None (and a logged line) where the framework must."""
         algorithm, choice = self.choose(call)
         if algorithm is None:
@@ -103,7 +103,7 @@ class PlannedGroup:
             return None
         return self.ready(algorithm, call)
 
-    def ready(self, algorithm: LoadedAlgorithm, call: Call) -> LoadedAlgorithm | None:
+    def ready(self, algorithm: LoadedAlgorithm, call: CollectiveCall) -> LoadedAlgorithm | None:
         """`algorithm` once it can run on all ranks, None (and a logged line) where something is missing on one."""
 
         def obstacle() -> str | None:
@@ -116,7 +116,7 @@ class PlannedGroup:
         self.tally.planned[call.name] += 1
         return algorithm
 
-    def run(self, call: Call, algorithm: LoadedAlgorithm) -> OwnWork:
+    def run(self, call: CollectiveCall, algorithm: LoadedAlgorithm) -> OwnWork:
         """Do a call; on GPUs the caller's current stream waits for it, this thread does not."""
         if gpu.on_gpu(call.tensor):
             work = self.start(call, algorithm)
@@ -126,7 +126,7 @@ class PlannedGroup:
         self.lane.run(lambda: call.body(executed))
         return finished(call.outputs)
 
-    def start(self, call: Call, algorithm: LoadedAlgorithm) -> OwnWork:
+    def start(self, call: CollectiveCall, algorithm: LoadedAlgorithm) -> OwnWork:
         """Do a call in the background, after those before it."""
         if gpu.on_gpu(call.tensor):
             return StreamWork(call.outputs, self.gpu.queued(algorithm, call))
@@ -165,7 +165,7 @@ class PlannedGroup:
         return self.obstacle
 
 
-def described(call: str, tensor: Tensor, op: Any, root: int, ranks: int) -> Call:
+def described(call: str, tensor: Tensor, op: Any, root: int, ranks: int) -> CollectiveCall:
     """A call that only `choose` looks at, with `tensor` as its input."""
     scattered = ranks if COLLECTIVES[call] == "scatter" else 1
-    return Call(call, tensor, lambda run: None, (), op, root, scattered)
+    return CollectiveCall(call, tensor, lambda run: None, (), op, root, scattered)

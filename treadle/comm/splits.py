@@ -14,7 +14,7 @@ from torch import distributed
 from torch.distributed import ReduceOp
 
 from treadle.comm import gpu
-from treadle.comm.calls import Call
+from treadle.comm.calls import CollectiveCall
 from treadle.comm.library import LoadedAlgorithm
 from treadle.comm.planned import PlannedGroup
 
@@ -24,8 +24,8 @@ ANY, NONE = 0, -1
 
 
 def agreed(
-    planned: PlannedGroup, call: Call, outputs: Sequence[int], inputs: Sequence[int]
-) -> tuple[Call, LoadedAlgorithm] | None:
+    planned: PlannedGroup, call: CollectiveCall, outputs: Sequence[int], inputs: Sequence[int]
+) -> tuple[CollectiveCall, LoadedAlgorithm] | None:
     """What all ranks run for a call of alltoall with these numbers of elements from and to each rank; None (and a
     logged line) where the framework must."""
     regular = bool(planned.alone.of("alltoall"))

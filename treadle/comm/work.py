@@ -63,7 +63,7 @@ class StreamWork(OwnWork):
 
 
 class ThreadWork(OwnWork):
-    """A call on another thread, which `done` tells of; `wait_for` waits for it, at most so many seconds."""
+    """A call on another thread, as whose result `done` ends; `wait_for` waits for it, at most the given seconds."""
 
     def __init__(
         self, outputs: Sequence[Tensor], done: Future[Any], wait_for: Callable[[Future[Any], float | None], Any]

@@ -26,7 +26,7 @@ from treadle.codegen import targets
 from treadle.codegen.collective.cuda.tables import tables
 from treadle.codegen.emit import write
 from treadle.comm import cards, collectives, gpu
-from treadle.comm.calls import Call
+from treadle.comm.calls import CollectiveCall
 from treadle.comm.library import LoadedAlgorithm
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
 from treadle.runtime.collective.native import CompiledProgram, LaunchSettings
@@ -62,7 +62,7 @@ class HostStream:
 
     framework = start
 
-    def queue(self, work: Callable[[], Any], call: Call) -> torch.futures.Future[list[Tensor]]:
+    def queue(self, work: Callable[[], Any], call: CollectiveCall) -> torch.futures.Future[list[Tensor]]:
         work()
         future: torch.futures.Future[list[Tensor]] = torch.futures.Future()
         future.set_result(list(call.outputs))

@@ -70,7 +70,7 @@ def test_costs_of_one_host_predict_this_one() -> None:
 
 def test_rows_without_elements_have_no_prediction(capsys: pytest.CaptureFixture[str]) -> None:
     empty = replaced(row(1.0, 1.0, None, 0), predicted_seconds=None)
-    assert _predicted(empty, None, None, None) is empty  # type: ignore[arg-type]
+    assert _predicted(empty, None, None, None, "cpu") is empty  # type: ignore[arg-type]
     _print([empty], 4, "ring4", 1, joined=False)
     assert capsys.readouterr().out.split()[-2:] == ["-", "-"]
 

@@ -28,6 +28,7 @@ from treadle.codegen.collective.switched import require_messages
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.collectives import DEMANDING
+from treadle.planner.passes.collective.direct import is_in_switch
 
 MAX_LANES = 32
 """Channels on which one instance may spread its chunks."""
@@ -52,8 +53,10 @@ def fitted(
 ) -> Fitted:
     """The programs of `decisions` for calls of `call_bytes` (least and most, 0 for no limit), with as many of its
     instances as fit, halved each time; none for what switches do. Raises InputError where even one is too many,
-    and for what switches do in the form of another target than mscclpp-json."""
+    and for what switches do in the form of another target than mscclpp-json and cuda."""
     if decisions.switched:
+        if target == "cuda" and is_in_switch(decisions):
+            return Fitted({}, kernels.symmetric(), 1)
         if target != "mscclpp-json":
             require_messages(decisions, plan_file)
         return Fitted({}, _in_switch(decisions, plan_file, call_bytes), 1)

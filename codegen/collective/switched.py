@@ -11,6 +11,7 @@ from treadle.planner.documents.hardware import InNetwork
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, SwitchStep
 from treadle.planner.passes.collective.collectives import IN_SWITCH, form_of, positions
+from treadle.planner.passes.collective.direct import is_in_switch
 from treadle.planner.timeline.simulator import Resource, Schedule, Task
 
 
@@ -79,11 +80,11 @@ def require_messages(decisions: CollectiveDecisions, plan_file: str = "") -> Non
     """Raises InputError for what switches do: it is no program of messages between ranks."""
     if decisions.switched:
         names = ", ".join(switch.name for switch in decisions.switches)
-        mscclpp = (
-            "generate it with --target mscclpp-json, or " if "multicast" in IN_SWITCH[decisions.collective] else ""
-        )
+        targets = ["cuda"] if is_in_switch(decisions) else []
+        targets += ["mscclpp-json"] if "multicast" in IN_SWITCH[decisions.collective] else []
+        others = f"generate it with --target {' or '.join(targets)}, or " if targets else ""
         raise InputError(
-            f"in this plan switch {names} adds up or multicasts, which no program of messages can say; {mscclpp}plan "
+            f"in this plan switch {names} adds up or multicasts, which no program of messages can say; {others}plan "
             "with another --method than nvls",
             where=plan_file,
         )

@@ -79,6 +79,10 @@ class Generation(Record, frozen=True, kw_only=True):
     worst_ns: Count
 
 
+Shots = Literal["one-shot", "two-shot"]
+"""How a collective is done over symmetric memory."""
+
+
 class TransportChoice(Struct, frozen=True):
     """What the programs of a collective plan were simulated with, in us, by protocol and instances."""
 
@@ -89,7 +93,11 @@ class TransportChoice(Struct, frozen=True):
     runtime: str | None = None
     """What runs a plan that is no program of messages."""
     program_us: Amount | None = None
-    """The simulated time of the plan's program, which is what the plan predicts."""
+    """The simulated time of the plan's program, or that over symmetric memory, which is what the plan predicts."""
+    symmetric: Shots | None = None
+    """Set where a runtime over symmetric memory is to carry the plan, for that takes less time than its program."""
+    symmetric_us: dict[str, Amount] = {}
+    """What it takes, by how it is done."""
 
 
 class KnownOptions(Struct, frozen=True):

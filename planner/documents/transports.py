@@ -81,6 +81,21 @@ class GroupedTransport(Record, frozen=True, kw_only=True):
     """Share of a link's or port's rate that payload reaches."""
 
 
+class SymmetricTransport(Record, frozen=True, kw_only=True):
+    """The GPU runtime over symmetric memory: kernels of one host that read the buffers of all ranks, without slots."""
+
+    launch_us: Amount
+    """From the end of the kernel before until the first thread works, and from its last store to the end."""
+    barrier_us: Amount
+    """Until all ranks know that all others have come."""
+    access_us: Amount
+    """Until a word read from another rank is there, or one written to it has arrived."""
+    copy_us_per_MB: Amount
+    """Copy of the caller's tensor into the buffer, and out of it."""
+    link_efficiency: Share = 1.0
+    """Share of the rate of a link or port that reads and writes reach."""
+
+
 class Transports(Record, frozen=True, kw_only=True):
     """By the name of the backend."""
 
@@ -88,3 +103,4 @@ class Transports(Record, frozen=True, kw_only=True):
     nccl: GroupedTransport | None = None
     nccl_library: NcclLibrary | None = None
     """NCCL's own algorithms, no backend of ours: what plans are compared with."""
+    symmetric: SymmetricTransport | None = None

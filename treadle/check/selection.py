@@ -60,7 +60,10 @@ def against_times(
     priced = any(entry.simulated_us for entry in selection.entries)
     for name, plan in plans.items():
         again[name] = retimed(plan.decisions, *made_from[name])
-        found = pricing(made_from[name][0], None, None).programs(plan.decisions) if priced else None
+        transport = plan.provenance.known.transport
+        symmetric = None if transport is None else transport.symmetric
+        prices = pricing(made_from[name][0], None, None)
+        found = prices.programs(plan.decisions, symmetric=symmetric) if priced else None
         if found is not None:
             programs[name] = found
     for index, entry in enumerate(selection.entries):

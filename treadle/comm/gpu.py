@@ -1,5 +1,6 @@
 """Planned collectives on GPUs, one process per GPU: on one host through compiled kernels
-(treadle.runtime.collective.native), on several as rounds of grouped messages (treadle.runtime.collective.grouped).
+(treadle.runtime.collective.native) or over symmetric memory (treadle.runtime.collective.symmetric), on several as
+rounds of grouped messages (treadle.runtime.collective.grouped).
 
 No GPU is used before the first call with a CUDA tensor. At the first call of each program all ranks agree whether and
 how it runs: if a single rank fell back to the framework, the others would block forever.
@@ -7,6 +8,7 @@ how it runs: if a single rank fell back to the framework, the others would block
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -17,6 +19,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed
 
+from treadle.comm import symmetric
 from treadle.comm.calls import CollectiveCall
 from treadle.comm.cards import CardClaim
 from treadle.comm.library import LoadedAlgorithm, with_one_instance
@@ -24,6 +27,7 @@ from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
 from treadle.runtime.collective import native
 from treadle.runtime.collective.grouped import grouped_executor
 from treadle.runtime.collective.messages import Executor, cut_of
+from treadle.runtime.collective.symmetric import SymmetricBuffers, SymmetricRank
 from treadle.runtime.collective.wire.groups import stands
 from treadle.runtime.native_build import compiler
 
@@ -34,7 +38,9 @@ MOVING = frozenset({"allgather", "broadcast", "alltoall"})
 DTYPES = frozenset(native.DTYPES)
 MESSAGES = "nccl"
 """The backend of torch.distributed that carries messages between hosts."""
-Member = native.CompiledRank | Executor
+Member = native.CompiledRank | SymmetricRank | Executor
+
+log = logging.getLogger("treadle.comm")
 
 
 def on_gpu(tensor: Tensor) -> bool:
@@ -120,14 +126,17 @@ class GpuExecutor:
     messages: Any = None
     """A process group of the library that carries messages, where the ranks are on several hosts."""
     several: bool = False
+    buffers: SymmetricBuffers | None = None
 
-    def known(self, name: str) -> tuple[str | None, str]:
+    def known(self, algorithm: LoadedAlgorithm) -> tuple[str | None, str]:
         """Why the program does not run as kernels, as far as earlier calls have shown; else how it runs."""
-        member = self.members.get(name)
+        member = self.members.get(symmetric.key_of(algorithm))
         if self.general is not None or isinstance(member, str):
             return self.general or str(member), ""
         if self.messages is not None:
             return None, "by grouped messages between the hosts"
+        if isinstance(member, SymmetricRank):
+            return None, f"{algorithm.symmetric} over symmetric memory"
         return None, "by kernels" if member else "by kernels if its first call finds all that they need"
 
     def prepare(self, algorithm: LoadedAlgorithm, tensor: Tensor) -> str | None:
@@ -143,12 +152,13 @@ class GpuExecutor:
                 f"rank {self.rank}: found a tensor on {device}, expected one on {self.device} like those of earlier "
                 "calls: treadle.comm uses one GPU per process"
             )
-        if self.general is None and algorithm.name not in self.members:
+        key = symmetric.key_of(algorithm)
+        if self.general is None and key not in self.members:
             try:
-                self.members[algorithm.name] = self._made(algorithm, device)
+                self.members[key] = self._made(algorithm, device)
             except InputError as error:
-                self.members[algorithm.name] = str(error)
-        return self.known(algorithm.name)[0]
+                self.members[key] = str(error)
+        return self.known(algorithm)[0]
 
     def queued(self, algorithm: LoadedAlgorithm, call: CollectiveCall) -> torch.futures.Future[list[Tensor]]:
         """Run a call by a program whose member stands; only a wait for the future waits for the GPU."""
@@ -160,7 +170,7 @@ class GpuExecutor:
         return lane.queue(lambda: call.body(run), call)
 
     def _standing(self, algorithm: LoadedAlgorithm) -> tuple[Callable[..., Tensor], SerialStream]:
-        member, lane = self.members[algorithm.name], self.lane
+        member, lane = self.members[symmetric.key_of(algorithm)], self.lane
         assert not isinstance(member, str)
         assert lane is not None
         return member, lane
@@ -171,11 +181,12 @@ class GpuExecutor:
         problems: list[Exception] = []
         for member in self.members.values():
             try:
-                if isinstance(member, native.CompiledRank):
+                if isinstance(member, native.CompiledRank | SymmetricRank):
                     member.close()
             except (CheckFailed, RuntimeError) as error:  # gloo raises a RuntimeError where a rank is gone
                 problems.append(error)
         self.members.clear()
+        self.buffers = None
         if self.messages is not None and stands(self.messages):
             self.disconnect(self.messages)
         self.messages = None
@@ -185,6 +196,8 @@ class GpuExecutor:
             raise problem
 
     def _made(self, algorithm: LoadedAlgorithm, device: torch.device) -> Member:
+        if algorithm.switched and (self.messages is not None or self.timeout):
+            raise InputError("what a switch does runs on one host, and without a limit on waits")
         if self.messages is not None:
             alone, kind = with_one_instance(algorithm), device_type()
             made = native.agreed(
@@ -193,6 +206,13 @@ class GpuExecutor:
             )
             self.lane = self.lane or SerialStream(device)
             return made
+        if algorithm.symmetric is not None:
+            try:
+                return self._over_symmetric_memory(algorithm, device)
+            except (InputError, MissingBackendError) as error:
+                if algorithm.switched:
+                    raise InputError(str(error)) from error
+                log.warning("%s runs through slots, not over symmetric memory: %s", algorithm.name, error)
         first = self.rank == 0  # the others find in the cache what rank 0 compiled
         native.agreed(lambda: compiled(algorithm, device, self.timeout) if first else None, self.group)
         library = native.agreed(lambda: compiled(algorithm, device, self.timeout), self.group)
@@ -203,6 +223,13 @@ class GpuExecutor:
         except InputError:
             member.close()
             raise
+        self.lane = self.lane or SerialStream(device)
+        return member
+
+    def _over_symmetric_memory(self, algorithm: LoadedAlgorithm, device: torch.device) -> SymmetricRank:
+        if self.buffers is None:
+            self.buffers = symmetric.buffers_on(device, arch_of(device), self.rank == 0, self.group)
+        member = symmetric.member_of(algorithm, self.buffers)
         self.lane = self.lane or SerialStream(device)
         return member
 
@@ -232,9 +259,15 @@ class GpuExecutor:
 
 def compiled(algorithm: LoadedAlgorithm, device: torch.device, timeout: float) -> native.CompiledProgram:
     """The kernel of a program for this GPU; the interpreter, which programs of one protocol share."""
+    return native.build(
+        algorithm.program, "cuda", arch=arch_of(device), settings=native.LaunchSettings(timeout=timeout)
+    )
+
+
+def arch_of(device: torch.device) -> str:
+    """What nvcc calls this GPU."""
     major, minor = torch.cuda.get_device_capability(device)
-    settings = native.LaunchSettings(timeout=timeout)
-    return native.build(algorithm.program, "cuda", arch=f"sm_{major}{minor}", settings=settings)
+    return f"sm_{major}{minor}"
 
 
 def identity(device: torch.device) -> str:

@@ -14,15 +14,16 @@ from treadle.codegen.collective.program import CollectiveProgram
 from treadle.codegen.emit import text_digest
 from treadle.planner.documents import store
 from treadle.planner.documents.artefact import FILE_NAME
-from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.plan import Plan, Shots
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.selection import FILE_NAME as SELECTION_NAME
 from treadle.planner.documents.selection import Selection
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes import require_pass
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.planner.passes.collective.direct import is_in_switch
 from treadle.runtime.collective.compare import predict
-from treadle.runtime.collective.messages import decisions_in, programs_in
+from treadle.runtime.collective.messages import in_switch_program, plan_in, programs_in, symmetric_of
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,13 @@ class LoadedAlgorithm:
     program: CollectiveProgram
     decisions: CollectiveDecisions | None
     method: str = ""
+    symmetric: Shots | None = None
+    """How a plan that was priced for it is done over symmetric memory, in place of its program."""
+
+    @property
+    def switched(self) -> bool:
+        """Whether a switch executes it, and no program of messages can."""
+        return self.decisions is not None and bool(self.decisions.switched)
 
     def serves(self, call_bytes: int) -> bool:
         most = self.program.max_bytes
@@ -47,6 +55,8 @@ class LoadedAlgorithm:
 
     def predicted_us(self, input_bytes: int) -> float | None:
         """On the hardware of its plan, None for programs without one."""
+        if self.switched:
+            return None
         seconds = predict(self.program, self.decisions, input_bytes)
         return None if seconds is None else seconds * 1e6
 
@@ -81,7 +91,7 @@ class Library:
 
     def alone(self) -> Library:
         """Every program with one instance: more give a GPU threadblocks, on a CPU they would only cut messages."""
-        return Library(self.ranks, tuple(with_one_instance(one) for one in self.algorithms))
+        return Library(self.ranks, tuple(with_one_instance(one) for one in self.algorithms if not one.switched))
 
     def of(self, collective: str) -> list[LoadedAlgorithm]:
         return [one for one in self.algorithms if named(one) == collective]
@@ -173,6 +183,10 @@ def _found(path: Path) -> list[LoadedAlgorithm]:
 
 
 def _in_folder(path: Path, prefix: str) -> list[LoadedAlgorithm]:
+    plan = plan_in(path) if path.is_dir() else None
+    if plan is not None and is_in_switch(plan.decisions):
+        program = in_switch_program(plan.decisions)
+        return [LoadedAlgorithm(f"{prefix}{program.name}", program, plan.decisions, symmetric=symmetric_of(plan))]
     programs = programs_in(path)
     if path.is_file():
         for name, program in programs.items():
@@ -183,8 +197,11 @@ def _in_folder(path: Path, prefix: str) -> list[LoadedAlgorithm]:
         return [LoadedAlgorithm(name, program, None) for name, program in sorted(programs.items())]
     if (path / SELECTION_NAME).is_file():
         return _of_selection(path, prefix, programs)
-    decisions = decisions_in(path)
-    return [LoadedAlgorithm(prefix + name, program, decisions) for name, program in sorted(programs.items())]
+    decisions, symmetric = (None, None) if plan is None else (plan.decisions, symmetric_of(plan))
+    return [
+        LoadedAlgorithm(prefix + name, program, decisions, symmetric=symmetric)
+        for name, program in sorted(programs.items())
+    ]
 
 
 def _of_selection(path: Path, prefix: str, programs: dict[str, CollectiveProgram]) -> list[LoadedAlgorithm]:
@@ -194,9 +211,9 @@ def _of_selection(path: Path, prefix: str, programs: dict[str, CollectiveProgram
     for name, program in sorted(programs.items()):
         entry = selection.entries[int(name.split("-")[0])]
         file = path / entry.plan.file
-        decisions = require_pass(store.load(file, Plan), CollectiveDecisions, str(file)).decisions
-        decisions = replace(decisions, instances=entry.instances, protocol=entry.protocol)
-        found.append(LoadedAlgorithm(prefix + name, program, decisions, entry.method))
+        plan = require_pass(store.load(file, Plan), CollectiveDecisions, str(file))
+        decisions = replace(plan.decisions, instances=entry.instances, protocol=entry.protocol)
+        found.append(LoadedAlgorithm(prefix + name, program, decisions, entry.method, symmetric_of(plan)))
     return found
 
 

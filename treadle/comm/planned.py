@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from treadle.comm import gpu
+from treadle.comm import gpu, symmetric
 from treadle.comm.calls import COLLECTIVES, CollectiveCall
 from treadle.comm.framework import WORDS, op_name, word
 from treadle.comm.gpu import GpuExecutor
 from treadle.comm.lane import CallLane
-from treadle.comm.library import Choice, Library, LoadedAlgorithm
+from treadle.comm.library import Choice, Library, LoadedAlgorithm, call_bytes
 from treadle.comm.tally import Tally
 from treadle.comm.work import OwnWork, StreamWork, ThreadWork, finished
 from treadle.planner.errors import MissingBackendError
@@ -74,7 +74,9 @@ class PlannedGroup:
         library, root = self.planned if on_gpu else self.alone, call.root if collective in ROOTED else None
         algorithm, choice = library.choose(collective, call.input_bytes, inplace=collective in INPLACE, root=root)
         if algorithm is not None and on_gpu:
-            obstacle, how = self.gpu.known(algorithm.name)
+            most = call_bytes(collective, call.input_bytes, library.ranks)
+            algorithm = symmetric.carried(algorithm, most, self.timeout)
+            obstacle, how = self.gpu.known(algorithm)
             if obstacle is not None:
                 return None, Choice(collective, call.input_bytes, None, obstacle)
             choice = replace(choice, reason=f"{choice.reason}, {how}")

@@ -19,6 +19,7 @@ from treadle.planner import resources
 Kernel = Literal["interpreter", "specialised"]
 
 INTERPRETER = "treadle_interpreter.cu"
+SYMMETRIC = "treadle_symmetric.cu"
 HOST_FLAGS = ("-shared", "-fPIC", "-fno-strict-aliasing", "-fvisibility=hidden")
 """Kernels view the same bytes as words of several widths, which nvcc allows and C++ does not."""
 CUDA_FLAGS = ("-shared", "-Xcompiler=-fPIC,-fvisibility=hidden")
@@ -54,6 +55,14 @@ def headers() -> dict[str, str]:
     folder = resources.folder("templates") / "cuda"
     paths = sorted([*folder.glob("*.h"), folder / INTERPRETER])
     return {path.name: path.read_text(encoding="utf-8") for path in paths}
+
+
+def symmetric() -> dict[str, str]:
+    """The texts of the kernels over symmetric memory, which are the same for every plan, by file name."""
+    folder = resources.folder("templates") / "symmetric"
+    own = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.iterdir())}
+    shared = {name: text for name, text in headers().items() if name.endswith(".h")}
+    return {**shared, **own}
 
 
 def definitions(kernel: Kernel, protocol: str, reduces: bool) -> list[str]:

@@ -42,6 +42,9 @@ CLOSE, NEAR = 0.005, 0.07
 """A plan this near to the bound, as a part of its time, ends the search: NEAR is for methods that take long."""
 REACH = 2.0
 """Schedules slower than this, relative to the best, are not priced."""
+DIRECT = ("all-pairs",)
+"""Methods whose plans a runtime over symmetric memory may carry, in less time than any message takes: where the profile
+has its costs they are priced whatever their schedule."""
 PRICED_TRANSFERS = 12_000
 """Transfers of all schedules that are priced; the best one always is."""
 CUT_TRANSFERS = 6_000
@@ -104,7 +107,10 @@ def prices_of(drafts: Mapping[str, Draft], request: Request, effort: Effort, pri
     left = PRICED_TRANSFERS - len(drafts[best].transfers)
     for name in others:
         draft = drafts[name]
-        if draft.makespan_ns > REACH * drafts[best].makespan_ns or effort.exhausted():
+        direct = name in DIRECT and request.hardware.transports.symmetric is not None
+        if draft.makespan_ns > REACH * drafts[best].makespan_ns and not direct:
+            continue
+        if effort.exhausted():
             break
         if len(draft.transfers) <= left:
             left -= len(draft.transfers)
@@ -131,7 +137,8 @@ def cut_finer(
     The best programs go first; those that take over CUT_REACH times as long as the best are left as they are, and of
     equal schedules all but the first.
     """
-    times = {name: price.time_us for name, price in prices.items() if price.simulated and price.time_us is not None}
+    programs = {name: price for name, price in prices.items() if price.simulated and price.symmetric is None}
+    times = {name: price.time_us for name, price in programs.items() if price.time_us is not None}
     left = CUT_TRANSFERS
     seen: set[tuple[Transfer, ...]] = set()
     for name in sorted(times, key=lambda name: times[name]):

@@ -8,6 +8,7 @@ from typing import Any
 from typing import Protocol as Interface
 
 from treadle.planner.documents.collective import Protocol
+from treadle.planner.documents.plan import Shots
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 
 
@@ -27,6 +28,12 @@ class Price:
     def simulated(self) -> bool:
         """Whether the time counts what threadblocks and protocols cost."""
         return "simulated_us" in self.transport
+
+    @property
+    def symmetric(self) -> Shots | None:
+        """How a runtime over symmetric memory carries the plan, None where its program is run."""
+        found: Shots | None = self.transport.get("symmetric")
+        return found
 
 
 def never() -> bool:
@@ -62,8 +69,10 @@ class Pricing(Interface):
         self, decisions: CollectiveDecisions, over: Callable[[], bool] = never, like: Price | None = None
     ) -> Price: ...
 
-    def programs(self, decisions: CollectiveDecisions, over: Callable[[], bool] = never) -> Programs | None:
-        """What the price is made of; None where no program is run."""
+    def programs(
+        self, decisions: CollectiveDecisions, over: Callable[[], bool] = never, symmetric: Shots | None = None
+    ) -> Programs | None:
+        """What the price is made of, `symmetric` if it says so; None where no program is run."""
 
 
 def label(protocol: str, instances: int) -> str:

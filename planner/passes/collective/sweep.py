@@ -231,11 +231,12 @@ def _candidates(
             price = prices.get(name)
             draft = replace(drafts[name], price=price, options={"chosen": name})
             decisions = in_form(decisions_of(draft, given, protocol), price)
+            symmetric = None if price is None else price.symmetric
             made = drafted(draft)
-            identity = (*made.identity, decisions.ordered, decisions.fused)
+            identity = (*made.identity, decisions.ordered, decisions.fused, symmetric)
             if identity not in found:
                 timed = pricing if price is not None and price.time_us is not None else None
-                run = None if timed is None else timed.programs(decisions, effort.overdue)
+                run = None if timed is None else timed.programs(decisions, effort.overdue, symmetric)
                 programs = run or Schedules(decisions, made, asked)
                 simulated = price is not None and price.simulated
                 found[identity] = Candidate(guide, name, draft, decisions, made, programs, simulated)

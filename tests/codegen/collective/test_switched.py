@@ -6,6 +6,7 @@ import pytest
 from msgspec import structs
 
 from tests.planner.passes.collective.build import MESH, in_network
+from treadle.codegen.collective.cuda import kernels
 from treadle.codegen.collective.expected import expected_outputs
 from treadle.codegen.collective.fitting import fitted
 from treadle.codegen.collective.lower import lower
@@ -56,10 +57,12 @@ def test_outputs_come_from_the_rank_that_multicasts():
     assert found[0, 2] == ((2, 0),)
 
 
-@pytest.mark.parametrize(("collective", "hint"), [("allreduce", "mscclpp-json, or plan"), ("reduce", "say; plan")])
+@pytest.mark.parametrize(
+    ("collective", "hint"), [("allreduce", "cuda or mscclpp-json, or plan"), ("reduce", "say; plan")]
+)
 def test_programs_of_messages_refuse_it(collective, hint):
     decisions = decided(collective, 3, 96)
-    for target in ("msccl-xml", "cuda"):
+    for target in ("msccl-xml", "cuda") if collective == "reduce" else ("msccl-xml",):
         with pytest.raises(
             InputError, match=f"switch fabric adds up or multicasts, which no program .*{hint}"
         ) as error:
@@ -73,6 +76,11 @@ def test_texts_in_the_form_of_mscclpp_out_of_place_and_in_place():
     made = fitted(decided("allreduce", 3, 96), "a.plan.json", "mscclpp-json", call_bytes=(1, 96))
     assert sorted(made.texts) == ["allreduce.json", "allreduce_inplace.json"]
     assert '"max_message_size": 96' in made.texts["allreduce.json"]
+
+
+def test_cuda_has_the_kernels_over_symmetric_memory_and_nothing_of_messages():
+    made = fitted(decided("allreduce", 3, 96), "a.plan.json", "cuda")
+    assert (made.texts, made.programs) == (kernels.symmetric(), {})
 
 
 def test_the_timeline_has_every_step():

@@ -166,14 +166,15 @@ def command(
         typer.echo(f"wrote {output}")
 
 
-Runtime = Literal["gpu", "nccl", "cpu", "links", "none"]
+Runtime = Literal["gpu", "symmetric", "nccl", "cpu", "links", "none"]
 RUNTIMES: dict[Runtime, str] = {
     "gpu": "GPUs",
     "nccl": "grouped messages of NCCL",
     "cpu": "the CPU runtime",
     "links": "links and ports",
 }
-"""What the program of a plan was simulated on; "none" where only its schedule was timed."""
+"""What the program of a plan was simulated on; "symmetric" where symmetric memory takes its place, "none" where only
+its schedule was timed."""
 
 
 def _runtime_of(plan: Plan[CollectiveDecisions], hardware: Hardware) -> Runtime:
@@ -182,6 +183,8 @@ def _runtime_of(plan: Plan[CollectiveDecisions], hardware: Hardware) -> Runtime:
     transport = plan.provenance.options["transport"]
     if "program_us" not in transport:
         return "none"
+    if "symmetric" in transport:
+        return "symmetric"
     by_carrier: dict[str, Runtime] = {"kernels": "gpu", "groups": "nccl", "cpu": "cpu"}
     return "links" if "by_size" in transport else by_carrier[carrier_of(hardware)]
 
@@ -230,7 +233,10 @@ def _print_plan(plan: Plan[CollectiveDecisions], method: str, runtime: Runtime, 
         f"chunks of {format_bytes(found.chunk_bytes)}"
     )
     bound = f"lower bound over {certificate.scope} {certificate.lower_bound / 1000:,.3f} us ({verdict})"
-    if "program_us" in options["transport"]:
+    if runtime == "symmetric":
+        typer.echo(f"  time         {time_us:,.3f} us, {options['transport']['symmetric']} over symmetric memory")
+        typer.echo(f"  schedule     {_us(found.makespan_ns)} in the alpha-beta model, {bound}")
+    elif "program_us" in options["transport"]:
         carried = f"{found.protocol}, {many(found.instances, 'instance')}{', ports in turn' if found.ordered else ''}"
         carried = options["transport"].get("runtime", carried)
         typer.echo(f"  time         {time_us:,.3f} us, program simulated on {RUNTIMES[runtime]}: {carried}")
@@ -304,6 +310,9 @@ def _print_transport(protocol: str, instances: int, transport: dict[str, Any]) -
     for name in dict.fromkeys(name for name, _ in times):
         row = [times.get((name, str(count))) for count in counts]
         rows.append((name, *(None if time is None else f"{time:,.3f}" for time in row)))
+    if ways := transport.get("symmetric_us"):
+        words = ", ".join(f"{name} {time:,.3f} us" for name, time in ways.items())
+        typer.echo(f"  transport    over symmetric memory {words}; else by the program below")
     print_table("transport, us by instances", ("", *map(str, counts)), rows)
     typer.echo("")
 

@@ -30,15 +30,22 @@ def run_native(
     """
     from treadle.codegen.collective import check as check_program
     from treadle.planner.errors import CheckFailed
+    from treadle.planner.passes.collective.direct import is_in_switch
     from treadle.runtime.collective.compare_native import compare
-    from treadle.runtime.collective.messages import programs_in
+    from treadle.runtime.collective.messages import in_switch_program, plan_in, programs_in
 
-    programs = programs_in(folder)
-    for name, program in programs.items():
-        findings = check_program.check(program)
-        if findings:
-            raise CheckFailed(f"{name}: not run, its check failed", tuple(f"{name}: {text}" for text in findings))
-    libraries = _libraries(folder, programs, backend, timeout)
+    plan = plan_in(folder) if folder.is_dir() else None
+    if plan is not None and is_in_switch(plan.decisions):
+        program = in_switch_program(plan.decisions)
+        programs, libraries = {program.name: program}, {}
+    else:
+        programs = programs_in(folder)
+        for name, program in programs.items():
+            findings = check_program.check(program)
+            if findings:
+                raise CheckFailed(f"{name}: not run, its check failed", tuple(f"{name}: {text}" for text in findings))
+        libraries = _libraries(folder, programs, backend, timeout)
+    libraries |= _over_symmetric_memory(plan, programs, backend, timeout)
     ranks = len(next(iter(programs.values())).ranks)
     devices, where = _devices(backend, ranks)
     rows = compare(
@@ -82,6 +89,22 @@ def _libraries(folder: Path, programs: Any, backend: Any, timeout: float | None)
             }
         libraries.update({f"{name}, {kernel}": library for name, library in made.items()})
     return libraries
+
+
+def _over_symmetric_memory(plan: Any, programs: Any, backend: Any, timeout: float | None) -> dict[str, Any]:
+    """One of the programs as the kernels over symmetric memory do it, where the plan was priced for them."""
+    from treadle.runtime.collective.messages import symmetric_of
+    from treadle.runtime.collective.native import LaunchSettings
+    from treadle.runtime.collective.symmetric import Exchange, SymmetricKernels, SymmetricProgram
+
+    if plan is None or (shots := symmetric_of(plan)) is None:
+        return {}
+    name, program = next(iter(programs.items()))
+    exchange = Exchange(plan.decisions.collective, shots, plan.decisions.root or 0)
+    switched = bool(plan.decisions.switched) and backend == "fibers"
+    limit = LaunchSettings().timeout if timeout is None else timeout
+    made = SymmetricProgram(program, exchange, SymmetricKernels(backend), limit, switched)
+    return {f"{name.removesuffix('.xml')}, {shots} over symmetric memory": made}
 
 
 def _devices(backend: str, ranks: int) -> tuple[list[str], str]:

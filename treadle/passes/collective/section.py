@@ -80,8 +80,11 @@ def candidates(plan: Plan[CollectiveDecisions]) -> tuple[Table, ...]:
     if known.skipped:
         reasons = tuple(sorted(known.skipped.items()))
         tables.append(Table(("method", "reason"), reasons, "Methods that auto left out.", words=True))
-    if known.transport is not None and known.transport.simulated_us:
-        rows = _ranked(known.transport.simulated_us, known.transport.chosen)
+    transport = known.transport
+    if transport is not None and transport.simulated_us:
+        over = "{} over symmetric memory".format
+        times = {**transport.simulated_us, **{over(name): time for name, time in transport.symmetric_us.items()}}
+        rows = _ranked(times, over(transport.symmetric) if transport.symmetric else transport.chosen)
         caption = "Protocols and instances, by the simulated time of the program."
         tables.append(Table(("protocol x instances", "simulated us"), rows, caption))
     return tuple(tables)

@@ -3,7 +3,8 @@
 A plan is priced for the runtime that will execute it: for GPUs by `simulate_xml`; for GPUs of several nodes whose
 profile has the costs of grouped messages, by which `treadle.comm` runs programs there, by `simulate_rounds`; for CPUs
 whose profile has the costs of the CPU runtime by `simulate_cpu`; else by links and ports alone. The middle two have no
-protocols. What switches do is priced by `simulate_switched`, without choices.
+protocols. Where a runtime over symmetric memory does a direct plan in less time than its program takes, the price is
+that, and says so. What switches do is priced by `simulate_switched`, without choices.
 
 Simple, LL and LL128 are simulated with 1, 2, 4, ... instances (`treadle.codegen.collective.simulate_xml`). A protocol
 gets more instances as long as doubling them gains GAIN and it takes at most BEHIND times as long as the best one with
@@ -33,9 +34,10 @@ from treadle.codegen.collective.simulate_switched import simulate_switched
 from treadle.codegen.collective.simulate_xml import simulate_xml
 from treadle.planner.documents.collective import Protocol
 from treadle.planner.documents.hardware import TEARING, Hardware
-from treadle.planner.documents.plan import TransportChoice
+from treadle.planner.documents.plan import Shots, TransportChoice
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.planner.passes.collective.direct import symmetric_us
 from treadle.planner.passes.collective.pricing import Key, Price, Pricing, Programs, label, never
 
 FORWARDING = RECEIVING & SENDING
@@ -227,8 +229,9 @@ class SimulatedPrices:
         if decisions.switched:
             time = SwitchPrograms(decisions, self.hardware).time_us(IN_SWITCH, decisions.input_bytes)
             name = label(*IN_SWITCH)
-            alone = {"chosen": name, "simulated_us": {name: time}, "runtime": SWITCH_RUNTIMES}
-            return _price(time, *IN_SWITCH, False, decisions.fused, alone)
+            alone: dict[str, object] = {"chosen": name, "simulated_us": {name: time}, "runtime": SWITCH_RUNTIMES}
+            least = self._least(time, decisions, alone)
+            return _price(least, *IN_SWITCH, False, decisions.fused, alone)
         found = tuner(decisions, self.hardware, self.protocol, self.instances, over)
         if isinstance(found, str):
             return _on_links(decisions, found)
@@ -255,15 +258,46 @@ class SimulatedPrices:
         }
         if carrier_of(self.hardware) == "groups":
             compared["groups"] = _groups(found.program(chosen), self.hardware)
-        return _price(min(time, in_turn or time), *chosen, ordered, found.decisions.fused, compared)
+        least = self._least(min(time, in_turn or time), decisions, compared)
+        return _price(least, *chosen, ordered, found.decisions.fused, compared)
 
-    def programs(self, decisions: CollectiveDecisions, over: Callable[[], bool] = never) -> Programs | None:
+    def _least(self, time_us: float, decisions: CollectiveDecisions, compared: dict[str, object]) -> float:
+        """`time_us`, or what it takes over symmetric memory if that is less; `compared` then says so."""
+        shots = symmetric_us(decisions, self.hardware, decisions.input_bytes)
+        quick, quickest_us = min(shots.items(), key=lambda each: each[1], default=(None, inf))
+        if quickest_us < time_us:
+            compared |= {"symmetric": quick, "symmetric_us": shots}
+        return min(time_us, quickest_us)
+
+    def programs(
+        self, decisions: CollectiveDecisions, over: Callable[[], bool] = never, symmetric: Shots | None = None
+    ) -> Programs | None:
+        if symmetric is not None:
+            return OverSymmetricMemory(decisions, self.hardware, symmetric)
         if decisions.switched:
             return SwitchPrograms(decisions, self.hardware)
         found = tuner(decisions, self.hardware, self.protocol, self.instances, over)
         if not isinstance(found, str):
             return found
         return None if len(decisions.transfers) > MOST_TRANSFERS else OnLinks(decisions)
+
+
+@dataclass(frozen=True)
+class OverSymmetricMemory:
+    """One plan as a runtime over symmetric memory carries it, which has no protocols."""
+
+    decisions: CollectiveDecisions
+    hardware: Hardware
+    symmetric: Shots
+
+    def time_us(self, key: Key, input_bytes: int) -> float:
+        """us of a call with `input_bytes` of input on every rank, infinite where the profile has no costs of it."""
+        return symmetric_us(self.decisions, self.hardware, input_bytes).get(self.symmetric, inf)
+
+    def search(self, input_bytes: int) -> dict[Key, float]:
+        """The one that was chosen."""
+        key = self.decisions.protocol, self.decisions.instances
+        return {key: self.time_us(key, input_bytes)}
 
 
 @dataclass(frozen=True)
@@ -340,6 +374,8 @@ def links_us(decisions: CollectiveDecisions) -> float:
 
 def program_us(decisions: CollectiveDecisions, hardware: Hardware, transport: TransportChoice) -> float:
     """The time of the program of a plan whose provenance says `transport`, in us, simulated again."""
+    if transport.symmetric is not None:
+        return symmetric_us(decisions, hardware, decisions.input_bytes).get(transport.symmetric, inf)
     if decisions.switched:
         return SwitchPrograms(decisions, hardware).time_us(IN_SWITCH, decisions.input_bytes)
     if transport.by_size is not None:

@@ -15,6 +15,7 @@ from treadle.codegen.collective.symbolic import SymbolicExecution
 from treadle.planner.errors import InputError
 from treadle.runtime.collective.native import CompiledProgram
 from treadle.runtime.collective.native_layout import parts
+from treadle.runtime.collective.symmetric import SymmetricProgram
 from treadle.runtime.comparison import DTYPES, Row, difference, random, rounding_of_sums
 
 SUMMED = ("float32", "float16", "bfloat16", "int32")
@@ -22,7 +23,7 @@ SUMMED = ("float32", "float16", "bfloat16", "int32")
 
 
 def compare(
-    libraries: Mapping[str, CompiledProgram],
+    libraries: Mapping[str, CompiledProgram | SymmetricProgram],
     *,
     sizes: Sequence[int],
     dtypes: Sequence[str],
@@ -37,7 +38,7 @@ def compare(
     """
     rows = []
     for name, library in libraries.items():
-        reduces = library.table.reduces
+        reduces = library.reduces
         for dtype in dtypes:
             if reduces and dtype not in SUMMED:
                 raise InputError(
@@ -50,7 +51,13 @@ def compare(
 
 
 def _measure(
-    name: str, library: CompiledProgram, dtype: str, op: str, size: int, seeds: int, devices: Sequence[str]
+    name: str,
+    library: CompiledProgram | SymmetricProgram,
+    dtype: str,
+    op: str,
+    size: int,
+    seeds: int,
+    devices: Sequence[str],
 ) -> Row:
     error, allowed, seconds = 0.0, 0.0, []
     for seed in range(seeds):

@@ -17,17 +17,18 @@ from torch import Tensor, distributed
 from treadle.codegen import emit
 from treadle.codegen.collective.actions import Range, script_of
 from treadle.codegen.collective.msccl import xml
-from treadle.codegen.collective.program import CollectiveProgram
+from treadle.codegen.collective.program import CollectiveProgram, RankProgram
 from treadle.codegen.collective.symbolic import UNSPECIFIED
 from treadle.codegen.emit import text_digest
 from treadle.codegen.targets import PLAN_NAME
 from treadle.planner.documents import store
 from treadle.planner.documents.files import read_text
 from treadle.planner.documents.nearest import meant
-from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.plan import Plan, Shots
 from treadle.planner.errors import InputError
 from treadle.planner.passes import as_pass
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.planner.passes.collective.direct import is_in_switch, shots_of
 from treadle.runtime.collective.wire.groups import wire_of
 from treadle.runtime.collective.wire.native import OPERATIONS, RankWire, WireScript
 
@@ -102,18 +103,51 @@ def programs_in(folder: Path) -> dict[str, CollectiveProgram]:
     if folder.is_file():
         return {folder.name: xml.parse(read_text(folder), str(folder))}
     manifest, texts = emit.read(folder)
+    if (plan := plan_in(folder)) is not None and plan.decisions.switched:
+        raise InputError(
+            "in this plan a switch adds up or multicasts, expected one of messages; --target cuda, and then "
+            "--backend fibers or cuda, execute it",
+            where=str(folder),
+        )
     programs = {n: xml.parse(text, str(folder / n)) for n, text in texts.items() if n.endswith(".xml")}
     if not programs:
         raise InputError(f"found an artefact for {manifest.target}, expected a collective", where=str(folder))
     return programs
 
 
-def decisions_in(folder: Path) -> CollectiveDecisions | None:
+def plan_in(folder: Path) -> Plan[CollectiveDecisions] | None:
     """The collective plan in an artefact folder, None for a foreign file."""
     if not (folder / PLAN_NAME).is_file():
         return None
-    plan = as_pass(store.load(folder / PLAN_NAME, Plan), CollectiveDecisions)
+    return as_pass(store.load(folder / PLAN_NAME, Plan), CollectiveDecisions)
+
+
+def decisions_in(folder: Path) -> CollectiveDecisions | None:
+    """What the collective plan in an artefact folder says, None for a foreign file."""
+    plan = plan_in(folder)
     return None if plan is None else plan.decisions
+
+
+def symmetric_of(plan: Plan[CollectiveDecisions]) -> Shots | None:
+    """How a runtime over symmetric memory is to carry the plan, None where its program is to run."""
+    if is_in_switch(plan.decisions):
+        return shots_of(plan.decisions)
+    transport = plan.provenance.known.transport
+    return None if transport is None else transport.symmetric
+
+
+def in_switch_program(decisions: CollectiveDecisions) -> CollectiveProgram:
+    """What stands for the program of a plan that a switch executes: the collective without any steps."""
+    ranks = (RankProgram(1, 1, 0, ()),) * decisions.ranks
+    return CollectiveProgram(
+        name=f"{decisions.collective} in the switch",
+        collective=decisions.collective,
+        ranks=ranks,
+        chunks_per_loop=1,
+        channels=1,
+        inplace=True,
+        root=decisions.root,
+    )
 
 
 def cut_of(decisions: CollectiveDecisions | None) -> int:

@@ -145,6 +145,10 @@ class CompiledProgram:
     settings: LaunchSettings
     _sessions: dict[tuple[int, ...], Session] = field(default_factory=dict, repr=False)
 
+    @property
+    def reduces(self) -> bool:
+        return self.table.reduces
+
     def run(self, inputs: Sequence[Tensor], op: str = "sum", *, seed: int = 0, wait: bool = True) -> list[Tensor]:
         """The collective over the tensors of all ranks; returns what each of them gets.
 

@@ -55,11 +55,13 @@ def test_the_makefile_builds_a_host_library_without_warnings(tmp_path: Path) -> 
     assert (tmp_path / "interpreter.fibers.so").is_file()
 
 
-def require_no_spills(folder: Path, texts: dict[str, str], main: str, flags: list[str]) -> None:
-    """Compile device code for sm_80 and sm_90."""
+def require_no_spills(
+    folder: Path, texts: dict[str, str], main: str, flags: list[str], numbers: tuple[int, ...] = (80, 90)
+) -> None:
+    """Compile device code for sm_80 and sm_90, or other `numbers`."""
     for name, text in texts.items():
         (folder / name).write_text(text)
-    archs = [f"-gencode=arch=compute_{number},code=sm_{number}" for number in (80, 90)]
+    archs = [f"-gencode=arch=compute_{number},code=sm_{number}" for number in numbers]
     command = ["nvcc", "-std=c++17", "-O3", *archs, "-fatbin", "-Xptxas=-v", *flags, main]
     done = subprocess.run([*command, "-o", "out"], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -85,6 +87,19 @@ def test_a_specialised_kernel_compiles_for_gpus_without_spills(tmp_path: Path) -
     texts = {**kernels.headers(), "program.cu": kernels.specialised(program, tables(program))}
     flags = kernels.definitions("specialised", program.protocol, False)
     require_no_spills(tmp_path, texts, "program.cu", flags)
+
+
+@NVCC
+@pytest.mark.slow
+def test_kernels_over_symmetric_memory_compile_for_gpus_with_and_without_a_switch(tmp_path: Path) -> None:
+    texts = kernels.symmetric()
+    require_no_spills(tmp_path, texts, kernels.SYMMETRIC, [], (80, 90, 100))
+    ptx = ["nvcc", "-std=c++17", "-ptx", kernels.SYMMETRIC, "-o", "out.ptx"]
+    for arch, switched in (("sm_80", False), ("sm_90", True)):
+        subprocess.run([*ptx, f"-arch={arch}"], cwd=tmp_path, check=True)
+        text = (tmp_path / "out.ptx").read_text()
+        assert ("multimem.ld_reduce.relaxed.sys.global.add.v4.f32" in text) == switched
+        assert ("multimem.st.relaxed.sys.global.v4.f32" in text) == switched
 
 
 # Compiling and keeping.

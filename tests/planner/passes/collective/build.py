@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations
 
+from msgspec import structs
+
 from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Device, Hardware, Link, Network, Nic, Switch
 from treadle.planner.documents.sketch import Contiguity, InternodeSketch, IntranodeSketch, Sketch
+from treadle.planner.documents.transports import SymmetricTransport, Transports
 from treadle.planner.passes.collective.contiguity import batch
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.ordering import best_ordering
@@ -52,6 +55,19 @@ def complete(n: int) -> Hardware:
 def switch(n: int) -> Hardware:
     fabric = Switch(name="fabric", kind="switch", members=tuple(range(n)), alpha_us=1, beta_us_per_MB=8)
     return machine(n, (), switches=(fabric,))
+
+
+SYMMETRIC = SymmetricTransport(launch_us=3, barrier_us=2, access_us=1, copy_us_per_MB=0.5, link_efficiency=0.5)
+
+
+def readable(hardware: Hardware) -> Hardware:
+    """With links that GPUs read through, and costs of symmetric memory."""
+    return structs.replace(
+        hardware,
+        links=tuple(structs.replace(link, kind="nvlink") for link in hardware.links),
+        switches=tuple(structs.replace(each, kind="nvswitch") for each in hardware.switches),
+        transports=Transports(symmetric=SYMMETRIC),
+    )
 
 
 def in_network(n: int, alpha: float = 1, beta: float = 8, ops=("multicast", "reduce")) -> Hardware:

@@ -16,12 +16,14 @@ from tests.planner.plans import collective_plan
 from treadle.cli.main import run
 from treadle.codegen.collective.msccl import xml as msccl_xml
 from treadle.codegen.emit import text_digest
+from treadle.passes.collective import run_native
 from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.artefact import Artefact
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.sketch import Sketch
 from treadle.runtime.collective.messages import programs_in
+from treadle.runtime.collective.native import OPERATIONS
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,45 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         out = home / "out"
         assert run(["generate", str(home / "allgather.plan.json"), "--target", "cuda", "-o", str(out)]) == 0
         yield out
+
+
+def test_a_plan_priced_for_symmetric_memory_runs_over_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    plan, out = str(tmp_path / "p.json"), str(tmp_path / "out")
+    planned = ["plan", "collective", "allreduce", "--hardware", "ndv5", "--size", "1KiB", "-o", plan]
+    assert run([*planned, "--method", "all-pairs"]) == 0
+    assert "one-shot over symmetric memory" in capsys.readouterr().out
+    assert run(["generate", plan, "--target", "msccl-xml", "-o", out]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(run_native, "MAX_SPECIALISED_STEPS", 0)
+    command = ["run", out, "--backend", "fibers", "--sizes", "0,33", "--dtypes", "bfloat16", "--repeats", "2", "--json"]
+    assert run(command) == 0
+    rows = json.loads(capsys.readouterr().out)["results"]
+    own = [row for row in rows if row["program"] == "allreduce, one-shot over symmetric memory"]
+    assert [(row["op"], row["elements"]) for row in own] == [(op, n) for op in OPERATIONS for n in (0, 33)]
+    assert all(row["good"] for row in rows)
+
+
+def test_what_a_switch_does_is_generated_checked_and_run_over_symmetric_memory_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    plan, out = str(tmp_path / "p.json"), str(tmp_path / "out")
+    planned = ["plan", "collective", "reducescatter", "--hardware", "ndv5", "--size", "64KiB", "-o", plan]
+    assert run([*planned, "--method", "nvls"]) == 0
+    assert run(["generate", plan, "--target", "cuda", "-o", out]) == 0
+    assert run(["check", out]) == 0
+    capsys.readouterr()
+    command = ["run", out, "--backend", "fibers", "--sizes", "0,33", "--dtypes", "bfloat16", "--repeats", "2", "--json"]
+    assert run(command) == 0
+    rows = json.loads(capsys.readouterr().out)["results"]
+    assert {row["program"] for row in rows} == {"reducescatter in the switch, one-shot over symmetric memory"}
+    assert [(row["op"], row["elements"]) for row in rows] == [(op, n) for op in OPERATIONS for n in (0, 33)]
+    assert all(row["good"] for row in rows)
+    assert run(["run", out]) == 2
+    assert "in this plan a switch adds up or multicasts" in capsys.readouterr().err
 
 
 def test_generated_folders_are_accepted_and_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from itertools import pairwise, product
 import pytest
 from msgspec.structs import replace
 
+from tests.planner.passes.collective.build import readable, switch, switch_sketch
 from tests.planner.plans import collective_plan
 from treadle.check.plan import check_against, check_plan
 from treadle.check.selection import against_plans, against_times
@@ -15,6 +16,7 @@ from treadle.codegen.collective.simulate_cpu import simulate_cpu
 from treadle.codegen.collective.simulate_rounds import simulate_rounds
 from treadle.codegen.collective.simulate_xml import simulate_xml
 from treadle.passes.collective import tuning
+from treadle.passes.collective.section import candidates
 from treadle.planner.documents.transports import CpuTransport, MessageCost, Transports
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective import auto, planning
@@ -145,11 +147,15 @@ def test_smaller_pieces_bring_a_program_to_its_schedule(monkeypatch):
 
 
 def swept(profile: str, sizes: tuple[int, ...], methods: tuple[str, ...], monkeypatch, effort: Effort | None = None):
-    monkeypatch.setattr("treadle.planner.passes.collective.sweep.METHODS", {name: METHODS[name] for name in methods})
     hardware = load_hardware(profile, 1)
     sketch = propose(hardware, collective="allreduce", size_bytes=sizes[-1])
+    return *swept_on(hardware, sketch, sizes, methods, monkeypatch, effort), hardware, sketch
+
+
+def swept_on(hardware, sketch, sizes, methods, monkeypatch, effort: Effort | None = None):
+    monkeypatch.setattr("treadle.planner.passes.collective.sweep.METHODS", {name: METHODS[name] for name in methods})
     guides = [Guide(0, Request("allreduce", hardware, sketch), references(hardware, sketch, None, {}))]
-    return *sweep(guides, sizes, effort or Effort(), pricing=tuning.pricing(hardware, None, None)), hardware, sketch
+    return sweep(guides, sizes, effort or Effort(), pricing=tuning.pricing(hardware, None, None))
 
 
 @pytest.mark.slow
@@ -274,3 +280,45 @@ def test_plans_for_gpus_of_several_nodes_are_priced_as_grouped_messages():
     assert price.time_us == pytest.approx(found.time_us, abs=1e-3)
     assert price.transport["groups"] == {"rounds": found.rounds, "messages": found.messages, "group_us": 10}
     assert (price.protocol, price.instances, price.ordered) == ("Simple", 1, False)
+
+
+def test_small_sizes_go_over_symmetric_memory_where_the_profile_has_its_costs(monkeypatch):
+    """The check of a plan works its price out again; without the entry of the profile all is as before."""
+    monkeypatch.setattr(planning, "METHODS", {name: METHODS[name] for name in ("all-pairs", "recursive-doubling")})
+    hardware, sketch = readable(switch(4)), switch_sketch(4, "free")
+
+    def plan_on(hardware, size=2**10):
+        pricing = tuning.pricing(hardware, None, None)
+        return collective_plan("allreduce", hardware, sketch, size_bytes=size, method="auto", pricing=pricing)
+
+    plan = plan_on(hardware)
+    options = plan.provenance.options
+    assert options["chosen"] == "all-pairs"
+    assert options["transport"]["symmetric"] == "one-shot"
+    assert plan.prediction.time_us == options["transport"]["symmetric_us"]["one-shot"] < 6.1
+    shown = candidates(plan)[-1].rows[0]
+    assert shown == ("one-shot over symmetric memory (chosen)", f"{plan.prediction.time_us:,.3f}")
+    assert plan_on(hardware, 2**20).provenance.known.transport.symmetric == "two-shot"
+    inputs = {"hardware": hardware, "sketch": sketch}
+    assert check_plan(plan) == check_against(plan, inputs) == []
+    transport = {**options["transport"], "program_us": 5.0}
+    claimed = replace(
+        plan,
+        prediction=replace(plan.prediction, time_us=5.0),
+        provenance=replace(plan.provenance, options={**options, "transport": transport}),
+    )
+    assert "this version simulates" in check_against(claimed, inputs)[0]
+    without = plan_on(replace(hardware, transports=Transports()))
+    assert without.provenance.options["chosen"] == "recursive-doubling"
+    assert "all-pairs" not in without.provenance.options["candidates_us"]
+    assert not {"symmetric", "symmetric_us"} & without.provenance.options["transport"].keys()
+
+
+def test_a_sweep_changes_from_one_shot_to_two_and_to_the_program(monkeypatch):
+    sizes = (2**10, 2**18, 2**28)
+    hardware, sketch = readable(switch(4)), switch_sketch(4, "free")
+    plans, selection = swept_on(hardware, sketch, sizes, ("all-pairs",), monkeypatch)
+    shots = [plans[selection.at(size).plan.file].provenance.known.transport.symmetric for size in sizes]
+    assert shots == ["one-shot", "two-shot", None]
+    assert list(against_plans(selection, plans)) == []
+    assert list(against_times(selection, plans, dict.fromkeys(plans, (hardware, sketch)))) == []

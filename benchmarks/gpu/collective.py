@@ -5,7 +5,7 @@ In a dry run the ranks are fibers of this process.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -84,16 +84,28 @@ def _built(program: CollectiveProgram, which: Which, arch: str | None, target: A
 
 def check(dry: bool, word: str) -> Outcome:
     """All programs in the protocol `word`. Raises CheckFailed with a line for each that is wrong or hangs."""
+    protocol = next(each for each in PROTOCOLS if each == word)
+    jobs: list[tuple[str, CollectiveProgram, Which]] = [
+        (name, each, "interpreter") for name, each in programs().items()
+    ]
+    jobs += [] if dry else [(name, each, "specialised") for name, each in specialised(protocol).items()]
+    target = "fibers" if dry else "cuda"
+    made = [
+        (f"{name}, {which}", partial(_built, replace(program, protocol=protocol), which, None, target))
+        for name, program, which in jobs
+    ]
+    return compared(made, dry)
+
+
+def compared(jobs: Sequence[tuple[str, Callable[[], Any]]], dry: bool) -> Outcome:
+    """Run what each job makes on all sizes, data types and operations. Raises CheckFailed with a line for each that is
+    wrong or hangs."""
     from treadle.runtime.collective.compare_native import compare
 
-    protocol = next(each for each in PROTOCOLS if each == word)
-    jobs = [(name, program, "interpreter") for name, program in programs().items()]
-    jobs += [] if dry else [(name, program, "specialised") for name, program in specialised(protocol).items()]
     findings, count, worst = [], 0, 0.0
-    for name, program, which in jobs:
-        title = f"{name}, {which}"
+    for title, make in jobs:
         try:
-            library = _built(replace(program, protocol=protocol), which, None, "fibers" if dry else "cuda")
+            library = make()
             rows = compare(
                 {title: library},
                 sizes=DRY_SIZES if dry else SIZES,
@@ -102,7 +114,7 @@ def check(dry: bool, word: str) -> Outcome:
                 seeds=1,
                 devices=("cpu" if dry else "cuda:0",),
             )
-            library.close()
+            getattr(library, "close", lambda: None)()
         except TreadleError as error:
             findings.append(f"{title}: {error} {next(iter(getattr(error, 'findings', ())), '')}".strip())
             continue

@@ -38,6 +38,7 @@ ITEMS = (
     Item("collective.Simple", 45),
     Item("collective.LL", 45),
     Item("collective.LL128", 45),
+    Item("symmetric", 45),
     Item("throughput", 60),
     Item("fusion", 90),
     Item("memory", 90),

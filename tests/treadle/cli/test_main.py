@@ -134,7 +134,7 @@ def test_tracebacks_are_shown_only_when_asked_for(
         (["--bogus"], "error: No such option: --bogus (see `treadle --help`)\n"),
         (
             ["run", "x", "--backend", "gpu"],
-            "error: Invalid value for '--backend': found 'gpu', expected one of cpu, fibers, cuda "
+            "error: Invalid value for '--backend': found 'gpu', expected one of cpu, fibers, cuda, gloo, nccl "
             "(see `treadle run --help`)\n",
         ),
         (

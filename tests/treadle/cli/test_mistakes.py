@@ -116,7 +116,8 @@ MISTAKES = {
     "generate plan.json --trace hw.json -o g": "hw.json: $.kind: found 'hardware' (text), expected 'trace'",
     "run nope": "nope: found no artefact.json, expected a folder that `treadle generate` wrote",
     "run foreign": "foreign: found no artefact.json, expected a folder that `treadle generate` wrote",
-    "run foreign --backend gpu": "Invalid value for '--backend': found 'gpu', expected one of cpu, fibers, cuda",
+    "run foreign --backend gpu": "Invalid value for '--backend': found 'gpu', expected one of cpu, fibers, cuda, gloo, "
+    "nccl",
     "check nope.json": "nope.json: cannot read: No such file or directory",
     "check foreign": "foreign: found no artefact.json, expected a folder that `treadle generate` wrote",
     "check bad.xml": "bad.xml: found broken XML (Premature end of data in tag algo line 1, line 1, column 7), expected",

@@ -31,7 +31,7 @@ def machine(nodes: int) -> Hardware:
     )
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("nodes", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_costs_behind_the_times_are_found(nodes: int) -> None:
     hardware = machine(nodes)
     runs = grouped_runs([rank // 2 for rank in range(2 * nodes)])

@@ -89,6 +89,7 @@ def random_plan(seed: int, ops: int | None = None) -> SwapDecisions:
     return decisions(problem, arrays, order, nodes, None, allocator)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_plans_are_accepted_and_run_right_whatever_copies_take(seed: int) -> None:
     plan = random_plan(seed)

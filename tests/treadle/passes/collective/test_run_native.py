@@ -83,6 +83,7 @@ def test_what_a_switch_does_is_generated_checked_and_run_over_symmetric_memory_a
     assert "in this plan a switch adds up or multicasts" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_generated_folders_are_accepted_and_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", str(folder)]) == 0
     assert "cuda artefacts" in capsys.readouterr().out

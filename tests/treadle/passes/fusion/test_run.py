@@ -98,7 +98,7 @@ def test_an_edited_folder_is_refused(copied, capsys):
     ("arguments", "message"),
     [
         (("--world", "2"), "--world: found 2, expected none: the plan says how many ranks there are"),
-        (("--backend", "gpu"), "found 'gpu', expected one of cpu, fibers, cuda"),
+        (("--backend", "gpu"), "found 'gpu', expected one of cpu, fibers, cuda, gloo, nccl"),
     ],
 )
 def test_what_a_plan_decides_cannot_be_given(made, capsys, arguments, message):
@@ -130,6 +130,7 @@ program = Execute("gathered", [x, w], [out])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_a_product_of_a_library_runs_on_our_own_kernel_where_there_is_none(tmp_path, capsys):
     """Plan, check, generate, run; the weight is gathered in slices of its columns."""

@@ -23,6 +23,8 @@ from treadle.codegen.collective.lower import lower
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.runtime.collective.native import CompiledProgram, CompiledRank, CompiledRanks, LaunchSettings
 
+pytestmark = pytest.mark.slow
+
 LONGEST = 60.0
 RING = lower(ring_allreduce(3), inplace=True)
 

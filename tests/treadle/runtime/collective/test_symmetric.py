@@ -131,6 +131,7 @@ def test_launches_follow_one_another_without_reset(fibers: SymmetricKernels, mul
     assert all(streamed(group, seed) for seed in range(30))
 
 
+@pytest.mark.slow
 def test_every_meeting_is_needed() -> None:
     """Each of these changes gives wrong sums in some order: no wait at the entry, none at the exit, one half for all
     launches, a number of the launch that goes up with its first block."""

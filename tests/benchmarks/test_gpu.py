@@ -164,4 +164,4 @@ def test_a_dry_run_of_some_checks(capfd: pytest.CaptureFixture[str]) -> None:
     if command.shutil.which("nvcc") is None:
         pytest.skip("found no nvcc")
     assert command.main(["--dry", "throughput", "operators"]) == 0
-    assert capfd.readouterr().out.count(" dry ") == 3
+    assert capfd.readouterr().out.count(" dry ") == 2

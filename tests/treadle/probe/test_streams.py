@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 
+from treadle.probe import streams
 from treadle.probe.streams import CONNECT_SECONDS, connected, latency_us, listen, rates
 
 NONCE = bytes(range(16))
@@ -42,3 +44,22 @@ def test_a_sender_ends_also_when_nothing_reads_what_it_sends() -> None:
         assert pool.submit(rates, outgoing, {}, is_alone=True).result(CONNECT_SECONDS / 2) == {}
     unread[0].close()
     end.server.close()
+
+
+class HangsUp:
+    """Gives 1000 bytes twice, then a reset."""
+
+    left = 2
+
+    def recv_into(self, part: bytearray) -> int:
+        time.sleep(0.01)
+        self.left -= 1
+        if self.left < 0:
+            raise ConnectionResetError
+        return 1000
+
+
+def test_a_sender_that_hangs_up_early_is_counted_up_to_then() -> None:
+    """Over an hour the rate would be next to nothing."""
+    begin = time.perf_counter()
+    assert streams._count(HangsUp(), begin, begin + 3600, is_alone=False) > 100  # type: ignore[arg-type]

@@ -65,14 +65,16 @@ def _follows(share: SwitchShare, last: SwitchShare) -> bool:
 
 
 def switched_timeline(decisions: CollectiveDecisions) -> Timeline:
-    """The steps of the plan at their times, a resource for each rank and op."""
+    """The steps of the plan while they use ports, without the latency of the switch behind; a resource for each rank
+    and op."""
     steps = sorted(decisions.switched, key=lambda step: (step.rank, step.op, step.start_ns, step.chunk))
+    alphas = {switch.name: switch.alpha_ns for switch in decisions.switches}
+    starts, ends = [step.start_ns for step in steps], [step.end_ns - alphas[step.switch] for step in steps]
     tasks = tuple(
-        Task(f"{step.op} chunk {step.chunk}", step.end_ns - step.start_ns, (f"rank {step.rank} {step.op}",))
-        for step in steps
+        Task(f"{step.op} chunk {step.chunk}", end - start, (f"rank {step.rank} {step.op}",))
+        for step, start, end in zip(steps, starts, ends, strict=True)
     )
     resources = tuple(Resource(name) for name in dict.fromkeys(task.resources[0] for task in tasks))
-    starts, ends = [step.start_ns for step in steps], [step.end_ns for step in steps]
     return Timeline(tasks, resources, Schedule(starts, ends, decisions.makespan_ns, {}, {}))
 
 

@@ -194,11 +194,16 @@ def synthesize(
     to switches only where it may (`in_switch`). Raises InputError for another name."""
     require_method(method)
     if method == "auto":
-        tried = {name: made_by for name, made_by in METHODS.items() if in_switch or name != "nvls"}
-        return auto.choose(tried, request, effort, pricing)
+        return auto.choose(methods_for(request.collective, in_switch=in_switch), request, effort, pricing)
     effort.reached.method = method
     draft = METHODS[method](request, effort)
     return replace(draft, options={**draft.options, **not_followed(method, draft, request.sketch)})
+
+
+def methods_for(collective: Collective, *, in_switch: bool = True) -> dict[str, auto.Method]:
+    """What `auto` tries: no runtime does a reduce in the switch."""
+    switches = in_switch and collective != "reduce"
+    return {name: made_by for name, made_by in METHODS.items() if switches or name != "nvls"}
 
 
 def bound_of(draft: Draft, request: Request) -> Bound:

@@ -28,7 +28,7 @@ from treadle.planner.passes.collective import auto
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.decisions import decisions_of, instances_for, protocol_for
 from treadle.planner.passes.collective.limits import Effort
-from treadle.planner.passes.collective.planning import METHODS, in_form, plan_of, synthesize
+from treadle.planner.passes.collective.planning import in_form, methods_for, plan_of, synthesize
 from treadle.planner.passes.collective.pricing import Key, Pricing, Programs, label, never
 from treadle.planner.passes.collective.retime import AnyAlgorithm, drafted, resized
 from treadle.planner.passes.collective.rivals import fitted, rivals
@@ -218,7 +218,7 @@ def _candidates(
         asked = replace(guide.request, size_bytes=size)
         given = instances or asked.sketch.instances
         if method == "auto":
-            drafts, prices, _, _ = auto.priced_candidates(METHODS, asked, effort, pricing)
+            drafts, prices, _, _ = auto.priced_candidates(methods_for(asked.collective), asked, effort, pricing)
         else:
             drafts, prices = {method: synthesize(method, asked, effort)}, {}
             if pricing is not None:

@@ -29,7 +29,7 @@ from treadle.planner.passes.collective.synthesis import Request
 def templates_only(monkeypatch):
     """The solver's methods have tests of their own."""
     table = {name: METHODS[name] for name in ("binomial", "all-pairs", "ring")}
-    monkeypatch.setattr("treadle.planner.passes.collective.sweep.METHODS", table)
+    monkeypatch.setattr("treadle.planner.passes.collective.planning.METHODS", table)
 
 
 def entry(method: str, low: int, high: int, protocol: str = "LL") -> Entry:

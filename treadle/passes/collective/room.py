@@ -30,6 +30,8 @@ class CollectiveRoom(Room[CollectiveDecisions]):
         from treadle.passes.collective.tuning import program_us
 
         truth = program_us(plan.decisions, hardware, transport)
+        if math.isinf(truth):
+            return ["prediction: found a plan over symmetric memory, which cannot run it; plan again"]
         if math.isclose(predicted, truth, rel_tol=1e-6, abs_tol=2e-3):
             return []
         return [f"prediction: time {predicted:g} us, this version simulates {truth:g} us; plan again"]

@@ -43,7 +43,7 @@ from treadle.planner.passes.collective.pricing import Key, Price, Pricing, Progr
 FORWARDING = RECEIVING & SENDING
 IN_SWITCH: Key = ("Simple", 1)
 """What a plan says of the work of switches; neither protocol nor instances mean anything to them."""
-SWITCH_RUNTIMES = "MSCCL++ plan or kernels with multimem loads and stores"
+MULTIMEM = "kernels with multimem loads and stores"
 PROTOCOLS: tuple[Protocol, ...] = ("Simple", "LL", "LL128")
 GAIN = 0.05
 BEHIND = 2.0
@@ -229,7 +229,11 @@ class SimulatedPrices:
         if decisions.switched:
             time = SwitchPrograms(decisions, self.hardware).time_us(IN_SWITCH, decisions.input_bytes)
             name = label(*IN_SWITCH)
-            alone: dict[str, object] = {"chosen": name, "simulated_us": {name: time}, "runtime": SWITCH_RUNTIMES}
+            alone: dict[str, object] = {
+                "chosen": name,
+                "simulated_us": {name: time},
+                "runtime": _switch_runtimes(decisions),
+            }
             least = self._least(time, decisions, alone)
             return _price(least, *IN_SWITCH, False, decisions.fused, alone)
         found = tuner(decisions, self.hardware, self.protocol, self.instances, over)
@@ -337,6 +341,11 @@ class OnLinks:
         """The one program of the decisions."""
         key = self.decisions.protocol, self.decisions.instances
         return {key: self.time_us(key, input_bytes)}
+
+
+def _switch_runtimes(decisions: CollectiveDecisions) -> str:
+    """What runs the work of switches: MSCCL++'s executor has no reduction that only one rank gets."""
+    return MULTIMEM if decisions.collective == "reducescatter" else f"MSCCL++ plan or {MULTIMEM}"
 
 
 def _groups(program: CollectiveProgram, hardware: Hardware) -> dict[str, float]:

@@ -87,7 +87,7 @@ class InRounds:
         self.name, self.own, self.group, self.device = name, own, group, device
         self.staging = torch.empty(0)
 
-    def carry(self, buffers: Buffers, width: int, op: str) -> None:
+    def carry(self, buffers: Buffers, width: int, op: str, elements: int) -> None:
         """Raises CheckFailed where the library reports a failure, such as a peer that is gone."""
         buffers = {**buffers, "t": self._staging(buffers["i"], width)}
         for number, each in enumerate(self.own.rounds):

@@ -167,8 +167,9 @@ class Carrier(Protocol):
     device: str
     """The type of the devices on which tensors lie."""
 
-    def carry(self, buffers: dict[str, Tensor], width: int, op: str) -> None:
-        """Run the rank's part in flat buffers `i`, `o` and `s`, whose chunks have `width` elements."""
+    def carry(self, buffers: dict[str, Tensor], width: int, op: str, elements: int) -> None:
+        """Run the rank's part in flat buffers `i`, `o` and `s`, whose chunks have `width` elements, for a call whose
+        parts have `elements`."""
 
 
 class OnWire:
@@ -181,8 +182,9 @@ class OnWire:
         self.tables = WireScript(script_of(program, wire.rank, inplace=inplace), len(program.ranks))
         self.what = text_digest(f"{inplace} {program!r}")
 
-    def carry(self, buffers: dict[str, Tensor], width: int, op: str) -> None:
-        self.tables.run(self.wire, buffers, width, op, self.what)
+    def carry(self, buffers: dict[str, Tensor], width: int, op: str, elements: int) -> None:
+        # Calls of other sizes may have chunks of the same width.
+        self.tables.run(self.wire, buffers, width, op, f"{self.what} {elements}")
 
 
 class Executor:
@@ -234,7 +236,7 @@ class Executor:
         early = averaged and tensor.is_floating_point() and tensor.element_size() < 4
         given = tensor.detach() / len(self.program.ranks) if early else tensor.detach()
         buffers, direct = self._buffers(given, part, width, out)
-        self.carrier.carry(buffers, width, op)
+        self.carrier.carry(buffers, width, op, part)
         result = self._result(given, tensor, buffers, part, direct and not early, out)
         if averaged and not early:
             if result.is_floating_point():

@@ -29,7 +29,7 @@ TEMPLATES = {name: METHODS[name] for name in ("binomial", "all-pairs", "double-t
 @pytest.fixture(autouse=True)
 def templates_only(monkeypatch):
     """Sweeps compare whatever the table holds; the solver's methods have tests of their own."""
-    monkeypatch.setattr("treadle.planner.passes.collective.sweep.METHODS", TEMPLATES)
+    monkeypatch.setattr("treadle.planner.passes.collective.planning.METHODS", TEMPLATES)
 
 
 def swept(hardware, sketch, collective="allreduce", sizes=SIZES, **more):

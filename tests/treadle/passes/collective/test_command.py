@@ -229,3 +229,12 @@ def test_a_plan_in_the_switch_from_end_to_end(here, capsys):
     capsys.readouterr()
     assert run(["generate", "a.plan.json", "--target", "msccl-xml", "-o", "other"]) == 2
     assert "error: a.plan.json: in this plan switch nvswitch adds up or multicasts" in capsys.readouterr().err
+
+
+def test_a_reduce_is_planned_for_what_runs_it(tmp_path, capsys, monkeypatch):
+    """No runtime leaves a reduce to a switch, though the method can plan one."""
+    monkeypatch.chdir(tmp_path)
+    words = "plan collective reduce --hardware ndv5 --size 64KiB --json"
+    assert run([*words.split(), "-o", "a.json"]) == 0
+    assert "nvls" not in json.loads(capsys.readouterr().out)["method"]
+    assert run(["generate", "a.json", "--target", "cuda", "-o", "a"]) == 0

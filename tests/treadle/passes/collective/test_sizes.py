@@ -37,7 +37,7 @@ def swept(*more: str) -> int:
 def test_a_sweep_is_planned_checked_and_generated(here, capsys, monkeypatch):
     table = {name: METHODS[name] for name in ("binomial", "ring")}
     monkeypatch.setattr(
-        "treadle.planner.passes.collective.sweep.METHODS", table
+        "treadle.planner.passes.collective.planning.METHODS", table
     )  # the searches have tests of their own
     assert swept() == 0
     out = capsys.readouterr().out

@@ -156,7 +156,7 @@ def swept(profile: str, sizes: tuple[int, ...], methods: tuple[str, ...], monkey
 
 
 def swept_on(hardware, sketch, sizes, methods, monkeypatch, effort: Effort | None = None):
-    monkeypatch.setattr("treadle.planner.passes.collective.sweep.METHODS", {name: METHODS[name] for name in methods})
+    monkeypatch.setattr("treadle.planner.passes.collective.planning.METHODS", {name: METHODS[name] for name in methods})
     guides = [Guide(0, Request("allreduce", hardware, sketch), references(hardware, sketch, None, {}))]
     return sweep(guides, sizes, effort or Effort(), pricing=tuning.pricing(hardware, None, None))
 

@@ -69,6 +69,12 @@ def rounds_of(program: CollectiveProgram, *, inplace: bool) -> tuple[RankRounds,
     return planner.made()
 
 
+def most_of(ranks: Sequence[RankRounds]) -> tuple[int, int]:
+    """The rounds, and the messages sent, of the rank with the most of each."""
+    messages = (sum(len(each.sends) for each in own.rounds) for own in ranks)
+    return max((len(own.rounds) for own in ranks), default=0), max(messages, default=0)
+
+
 @dataclass(frozen=True, slots=True)
 class _Message:
     """Two places, of which those in staging are ("t", its number among the staged ones of the rank, chunks)."""

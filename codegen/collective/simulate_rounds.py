@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from treadle.codegen.collective.link_paths import LinkPath, paths_of
 from treadle.codegen.collective.program import CollectiveProgram
-from treadle.codegen.collective.rounds import RankRounds, Round, rounds_of
+from treadle.codegen.collective.rounds import RankRounds, Round, most_of, rounds_of
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.transports import GroupedTransport
 from treadle.planner.errors import InputError
@@ -56,8 +56,7 @@ def simulate_rounds(program: CollectiveProgram, hardware: Hardware, size_bytes: 
     times = run_streams(streams)
     return GroupedTime(
         times.makespan_us,
-        max((len(own.rounds) for own in ranks), default=0),
-        max((sum(len(each.sends) for each in own.rounds) for own in ranks), default=0),
+        *most_of(ranks),
         streams,
         times,
     )

@@ -5,17 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
 
 import torch
 from torch import distributed
 
 from treadle.probe.cpu_programs import ProbeRun
-from treadle.runtime.collective.grouped import grouped_executor, nccl_group
-from treadle.runtime.collective.messages import Executor, executor
-
-Backend = Literal["cpu", "gloo", "nccl"]
-"""The CPU runtime, or grouped messages."""
+from treadle.runtime.collective.backends import Backend, RankBackend, backend_of
 
 PASSES = 4
 """Rounds over all runs: a shared machine can be slow for seconds."""
@@ -33,25 +28,15 @@ def measured_calls(
     """By pass and run: seconds of a call of this rank, by sample; a sample is several calls, one after the other, or if
     `cold` one after the rank has used other memory, as a training step does. A call has ended when the device has."""
     torch.set_num_threads(1)
-    group, device = distributed.group.WORLD, torch.device("cpu")
-    if backend == "nccl":
-        group, device = nccl_group()
-
-    def made(run: ProbeRun) -> Executor:
-        if backend == "cpu":
-            return executor(run.program, rank)
-        return grouped_executor(run.program, rank, group, device.type, means=False)
-
-    return [_passed(made, device, runs, cold) for _ in range(PASSES)]
+    run_on = backend_of(backend)
+    return [_passed(run_on, rank, runs, cold) for _ in range(PASSES)]
 
 
-def _passed(
-    made: Callable[[ProbeRun], Executor], device: torch.device, runs: list[ProbeRun], cold: bool
-) -> list[list[float]]:
-    found = []
+def _passed(run_on: RankBackend, rank: int, runs: list[ProbeRun], cold: bool) -> list[list[float]]:
+    found, device = [], run_on.device
     other = torch.zeros(OTHER_BYTES // 4 if cold else 0, device=device)
     for run in runs:
-        call = made(run)
+        call = run_on.executor(run.program, rank, checked=False)
         elements = run.total_bytes // 4
         source, out = torch.ones(elements, device=device), torch.ones(elements, device=device)
         work = partial(call, source, out=out)

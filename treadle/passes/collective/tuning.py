@@ -26,7 +26,7 @@ from treadle.codegen.collective import check as check_program
 from treadle.codegen.collective.expected import expected_outputs
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.program import RECEIVING, SENDING, CollectiveProgram
-from treadle.codegen.collective.rounds import rounds_of
+from treadle.codegen.collective.rounds import most_of, rounds_of
 from treadle.codegen.collective.simulate_cpu import simulate_cpu
 from treadle.codegen.collective.simulate_program import simulate_program
 from treadle.codegen.collective.simulate_rounds import simulate_rounds
@@ -352,12 +352,8 @@ def _groups(program: CollectiveProgram, hardware: Hardware) -> dict[str, float]:
     """What grouped messages cost a plan, whatever its links: the rounds and messages of the rank with the most, and the
     time of a group before its first byte."""
     assert hardware.transports.nccl is not None
-    ranks = rounds_of(program, inplace=not program.outofplace)
-    return {
-        "rounds": max(len(own.rounds) for own in ranks),
-        "messages": max(sum(len(each.sends) for each in own.rounds) for own in ranks),
-        "group_us": hardware.transports.nccl.group_us,
-    }
+    rounds, messages = most_of(rounds_of(program, inplace=not program.outofplace))
+    return {"rounds": rounds, "messages": messages, "group_us": hardware.transports.nccl.group_us}
 
 
 def _on_links(decisions: CollectiveDecisions, reason: str) -> Price:

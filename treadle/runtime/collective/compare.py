@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from msgspec.structs import replace
@@ -25,13 +25,12 @@ from treadle.planner.documents.hardware import Hardware
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.collectives import form_of
-from treadle.runtime.collective.grouped import grouped_executor, nccl_group
-from treadle.runtime.collective.messages import REDUCING, Executor, cut_of, executor
+from treadle.runtime.collective.backends import Backend, backend_of
+from treadle.runtime.collective.messages import REDUCING, Executor, cut_of
 from treadle.runtime.comparison import DTYPES, Row, difference, random, rounding_of_sums
 from treadle.runtime.joined import run_ranks
 from treadle.runtime.torch_names import all_gather_single, reduce_scatter_single
 
-Backend = Literal["cpu", "gloo", "nccl"]
 SAMPLE_SECONDS, MOST_CALLS, WARM_CALLS = 0.01, 50, 2
 OPS = {"sum": ReduceOp.SUM, "avg": ReduceOp.SUM, "min": ReduceOp.MIN, "max": ReduceOp.MAX}
 """Gloo has no average: the reference divides the sum, too."""
@@ -105,15 +104,15 @@ def _predicted(
         return row
     parts = cut_of(decisions) if program.collective in UNSPECIFIED else program.part_chunks
     size = row.elements * DTYPES[row.dtype].itemsize / parts * program.chunks_per_loop
-    known = None if hardware is None or hardware.ranks < len(program.ranks) else hardware.transports
-    if hardware is not None and known is not None and known.nccl is not None and backend == "nccl":
-        return changed(row, predicted_seconds=simulate_rounds(program, hardware, size).time_us / 1e6)
-    if hardware is None or known is None or known.cpu is None or backend == "nccl":
+    machine = None if hardware is None or hardware.ranks < len(program.ranks) else hardware
+    if backend == "nccl" and machine is not None and machine.transports.nccl is not None:
+        return changed(row, predicted_seconds=simulate_rounds(program, machine, size).time_us / 1e6)
+    if backend == "nccl" or machine is None or machine.transports.cpu is None:
         return changed(row, predicted_seconds=predict(program, decisions, row.bytes))
-    seconds = simulate_cpu(program, hardware, size).time_us / 1e6
+    seconds = simulate_cpu(program, machine, size).time_us / 1e6
     off = None
     if seconds and abs(row.seconds / seconds - 1) > 1 / 3:
-        terms = terms_us(program, hardware, size)
+        terms = terms_us(program, machine, size)
         off = max(terms, key=terms.__getitem__)
     return changed(row, predicted_seconds=seconds, off=off)
 
@@ -128,17 +127,11 @@ def predict(program: CollectiveProgram, decisions: CollectiveDecisions | None, s
 
 def _worker(rank: int, world: int, jobs: _Jobs) -> list[Measured]:
     rows = []
-    group, device = distributed.group.WORLD, torch.device("cpu")
-    if jobs.backend == "nccl":
-        group, device = nccl_group()
+    backend = backend_of(jobs.backend)
     for name, text in jobs.texts.items():
         program = xml.parse(text, name)
-        cut = cut_of(jobs.decisions)
-        if jobs.backend == "cpu":
-            run = executor(program, rank, cut=cut)
-        else:
-            run = grouped_executor(program, rank, group, device.type, cut=cut)
-        task = _Task(name, program, jobs.decisions, run, rank, group, device)
+        run = backend.executor(program, rank, cut=cut_of(jobs.decisions))
+        task = _Task(name, program, jobs.decisions, run, rank, backend.group, backend.device)
         for dtype in jobs.dtypes:
             for op in jobs.ops if program.collective in REDUCING else ("",):
                 rows += [_measure(task, dtype, op, count, jobs.repeats) for count in jobs.sizes]

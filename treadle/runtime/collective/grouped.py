@@ -42,18 +42,18 @@ def grouped_executor(
     *,
     inplace: bool | None = None,
     cut: int = 1,
-    means: bool = True,
+    checked: bool = True,
 ) -> Executor:
     """A function that runs `program` as `rank` of `group` by grouped sends and receives of that group's library, on
     tensors on devices of type `device`. Arguments and calls as for `treadle.runtime.collective.messages.executor`; a
-    program that does not mean anything, such as a probe, is not checked.
+    program without meaning, such as a probe, is not to be `checked`.
 
     Raises InputError as that one, CheckFailed when the program never ends or its rounds fail their check.
     """
     require_runnable(program, group)
     here = not program.outofplace if inplace is None else inplace
     ranks = rounds_of(program, inplace=here)
-    if means and (findings := check_rounds(program, ranks, inplace=here)):
+    if checked and (findings := check_rounds(program, ranks, inplace=here)):
         raise CheckFailed(f"{program.name}: not run, the check of its rounds failed", tuple(findings))
     return Executor(program, rank, InRounds(program.name, ranks[rank], group, device), inplace=here, cut=cut)
 

@@ -102,18 +102,18 @@ def reference(program: CollectiveProgram, inputs: Sequence[Tensor], op: str) -> 
         return [*inputs[root].view(ranks, -1)], 0.0
     if program.collective == "alltoall":
         return [torch.cat([tensor.view(ranks, -1)[rank] for tensor in inputs]) for rank in range(ranks)], 0.0
-    joined = _joined(torch.stack(list(inputs)), op)
+    combined = joined(torch.stack(list(inputs)), op)
     tolerance = 0.0
     if op in ("sum", "avg") and inputs[0].numel():
         total = float(torch.stack(list(inputs)).double().abs().sum(0).max())
         tolerance = rounding_of_sums(ranks, inputs[0].dtype, total)
     if program.collective == "reducescatter":
-        return [*joined.view(ranks, -1)], tolerance
-    return [joined if program.collective == "allreduce" or rank == root else None for rank in range(ranks)], tolerance
+        return [*combined.view(ranks, -1)], tolerance
+    return [combined if program.collective == "allreduce" or rank == root else None for rank in range(ranks)], tolerance
 
 
-def _joined(stack: Tensor, op: str) -> Tensor:
-    """In double precision; a mean of whole numbers is cut off towards zero."""
+def joined(stack: Tensor, op: str) -> Tensor:
+    """The rows of all ranks as one, in double precision; a mean of whole numbers is cut off towards zero."""
     wide = stack.double() if stack.is_floating_point() else stack.long()
     match op:
         case "min":

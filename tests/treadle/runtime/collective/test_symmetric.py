@@ -16,6 +16,7 @@ from tests.treadle.runtime.collective.symmetric_cases import Memory
 from treadle.codegen.collective.cuda import kernels
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
 from treadle.runtime.collective import symmetric
+from treadle.runtime.collective.compare_native import joined
 from treadle.runtime.collective.native import DTYPES, OPERATIONS
 from treadle.runtime.collective.symmetric import (
     Exchange,
@@ -44,19 +45,6 @@ def data(ranks: int, size: int, dtype: torch.dtype, seed: int) -> list[Tensor]:
     return [(torch.randn(size, generator=generator) * 50).to(dtype) for _ in range(ranks)]
 
 
-def joined(inputs: Sequence[Tensor], op: str) -> Tensor:
-    stack = torch.stack(list(inputs))
-    wide = stack.double() if stack.is_floating_point() else stack.long()
-    match op:
-        case "min":
-            return wide.amin(0)
-        case "max":
-            return wide.amax(0)
-        case "avg":
-            return torch.div(wide.sum(0), len(stack), rounding_mode=None if stack.is_floating_point() else "trunc")
-    return wide.sum(0)
-
-
 def far(found: Tensor, expected: Tensor, inputs: Sequence[Tensor], op: str) -> bool:
     """Whether rounding does not explain a difference: sums are rounded, minima, maxima and whole numbers are not."""
     total = float(torch.stack(list(inputs)).double().abs().sum(0).max()) if expected.numel() else 0.0
@@ -76,7 +64,7 @@ def test_allreduce_of_every_dtype_operation_and_size(fibers: SymmetricKernels, s
                 found = group.queue(Exchange("allreduce", shots), [each.clone() for each in inputs], op)  # type: ignore[arg-type]
                 group.wait(seed)
                 assert all(torch.equal(each, found[0]) for each in found)
-                assert not far(found[0], joined(inputs, op), inputs, op), (ranks, dtype, op, size)
+                assert not far(found[0], joined(torch.stack(inputs), op), inputs, op), (ranks, dtype, op, size)
 
 
 @pytest.mark.parametrize("multicast", [False, True], ids=["pointers", "switch"])
@@ -90,7 +78,7 @@ def test_other_collectives(fibers: SymmetricKernels, multicast: bool) -> None:
             gathered = group.queue(Exchange("allgather"), small)
             cast = group.queue(Exchange("broadcast", root=ranks - 1), [each.clone() for each in small])
             group.wait(seed)
-            assert not far(torch.cat(scattered), joined(inputs, "avg"), inputs, "avg")
+            assert not far(torch.cat(scattered), joined(torch.stack(inputs), "avg"), inputs, "avg")
             assert all(torch.equal(each, torch.cat(small)) for each in gathered)
             assert all(torch.equal(each, small[-1]) for each in cast)
 
@@ -103,7 +91,7 @@ def test_tensors_that_begin_and_end_anywhere(fibers: SymmetricKernels) -> None:
         for shots in SHOTS:
             found = group.queue(Exchange("allreduce", shots), [each.clone()[offset:-1] for each in whole], "max")  # type: ignore[arg-type]
             group.wait()
-            assert all(torch.equal(each.double(), joined(inputs, "max")) for each in found)
+            assert all(torch.equal(each.double(), joined(torch.stack(inputs), "max")) for each in found)
 
 
 def streamed(group: VirtualRanks, seed: int) -> bool:
@@ -119,7 +107,7 @@ def streamed(group: VirtualRanks, seed: int) -> bool:
     right = []
     for number, (shots, size) in enumerate(calls):
         inputs = data(len(group.members), size, torch.int32, seed + number)
-        expected = joined(inputs, "sum")
+        expected = joined(torch.stack(inputs), "sum")
         right.append((group.queue(Exchange("allreduce", shots), inputs), expected))  # type: ignore[arg-type]
     group.wait(seed)
     return all(torch.equal(each.long(), expected) for found, expected in right for each in found)
@@ -213,7 +201,7 @@ def test_ranks_on_buffers_of_the_framework_that_grow(fibers: SymmetricKernels, m
     ranks = on_each(lambda rank: SymmetricRank(pools[rank], Exchange("allreduce", "two-shot")))
     for size in (100, 3000, 5):
         inputs = data(3, size, torch.int32, size)
-        expected = joined(inputs, "sum")
+        expected = joined(torch.stack(inputs), "sum")
         found = on_each(partial(lambda given, rank: ranks[rank](given[rank]), inputs))
         ranks[0].wait()
         assert all(torch.equal(each.long(), expected) for each in found)

@@ -1,0 +1,1 @@
+"""Which gradients to compress, where, in which groups, and when not to."""

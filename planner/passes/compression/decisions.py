@@ -1,0 +1,54 @@
+"""What the compression pass decides: consecutive groups of gradients, and what is done with each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from treadle.planner.documents.scalars import Count, Decisions, Name, Record
+from treadle.planner.passes.compression.problem import CompressionProblem
+
+
+class Group(Record, frozen=True, kw_only=True):
+    """Gradients `first` to `last`, in one buffer; `steps` are words such as `compress@device` and `allgather@inter`.
+
+    `compressor` is None for a group that goes as it is.
+    """
+
+    first: Count
+    last: Count
+    compressor: Name | None = None
+    steps: tuple[Name, ...]
+
+
+class Sent(Record, frozen=True, kw_only=True, array_like=True):
+    """Step `step` of group `group`, which is a collective: all ranks issue them in this order."""
+
+    group: Count
+    step: Count
+
+
+class CompressionDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag="compression"):
+    """`groups` cover the gradients of `problem` in their order. Times are in ns."""
+
+    problem: CompressionProblem
+    groups: tuple[Group, ...]
+    order: tuple[Sent, ...]
+    """Every collective, by the time at which it starts."""
+    time_ns: Count
+    """One iteration."""
+    uncompressed_ns: Count
+    """The same with every gradient sent as it is and alone, by the first uncompressed option."""
+    sent_bytes: Count
+    """What a rank sends to others in an iteration, the busiest one where they differ."""
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        for path, found, expected in self.problem.problems():
+            yield path.replace("$", "$.decisions.problem", 1), found, expected
+        gradients = len(self.problem.gradients)
+        for place, group in enumerate(self.groups):
+            if not group.first <= group.last < gradients:
+                found = f"gradients {group.first} to {group.last}"
+                yield f"$.decisions.groups[{place}]", found, f"a range below {gradients}"
+        for place, sent in enumerate(self.order):
+            if sent.group >= len(self.groups) or sent.step >= len(self.groups[sent.group].steps):
+                yield f"$.decisions.order[{place}]", f"step {sent.step} of group {sent.group}", "a step of a group"

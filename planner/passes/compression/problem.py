@@ -22,7 +22,7 @@ class Gradient(Record, frozen=True, kw_only=True):
     backward_ns: Count
 
 
-class LinkCost(Record, frozen=True, kw_only=True):
+class GradientLink(Record, frozen=True, kw_only=True):
     """What a rank's link takes: alpha for a step of a routine, beta for a MiB. `alpha_us` is 0 in published models."""
 
     alpha_us: Amount = 0.0
@@ -42,8 +42,8 @@ class CompressionProblem(Document, frozen=True, kw_only=True, tag_field="kind", 
     forward_ns: Count = 0
     """All of an iteration but the backward pass and the exchange."""
     gradients: tuple[Gradient, ...]
-    intra: LinkCost | None = None
-    inter: LinkCost | None = None
+    intra: GradientLink | None = None
+    inter: GradientLink | None = None
     compressors: tuple[CompressorCost, ...] = ()
     """Candidates, each at the places where it may run."""
     routines: tuple[RoutineCost, ...] = ()

@@ -8,7 +8,7 @@ from treadle.planner.documents.scalars import Count, Decisions, Name, Record
 from treadle.planner.passes.compression.problem import CompressionProblem
 
 
-class Group(Record, frozen=True, kw_only=True):
+class GradientGroup(Record, frozen=True, kw_only=True):
     """Gradients `first` to `last`, in one buffer; `steps` are words such as `compress@device` and `allgather@inter`.
 
     `compressor` is None for a group that goes as it is.
@@ -31,7 +31,7 @@ class CompressionDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass
     """`groups` cover the gradients of `problem` in their order. Times are in ns."""
 
     problem: CompressionProblem
-    groups: tuple[Group, ...]
+    groups: tuple[GradientGroup, ...]
     order: tuple[Sent, ...]
     """Every collective, by the time at which it starts."""
     time_ns: Count

@@ -22,7 +22,7 @@ FIRST = ("reduce-scatter", "alltoall", "reduce", "gather")
 DIVIDING = ("reduce-scatter", "alltoall")
 
 
-class Work(NamedTuple):
+class StepWork(NamedTuple):
     """One step of a group: what it holds, ns, and bytes that a rank sends. `step` is None for the copy into one buffer,
     `elements` and `pieces` are what an encoding or decoding works on, `parts` of how many payloads."""
 
@@ -49,7 +49,7 @@ class _State:
 
 def works(
     problem: CompressionProblem, name: str | None, steps: Sequence[str], elements: int, gradients: int = 1
-) -> tuple[Work, ...]:
+) -> tuple[StepWork, ...]:
     """The work of each step of an option on a group of `gradients` with `elements` in all.
 
     Resources are `device`, `host` (the caller numbers its workers), `intra` and `inter`; a collective of all ranks
@@ -59,9 +59,9 @@ def works(
     costs: dict[str, CompressorCost] = {cost.place: cost for cost in problem.compressors if cost.name == name}
     state = _State(elements, problem.devices)
     opened: dict[str, tuple[str, int]] = {}
-    found: list[Work] = []
+    found: list[StepWork] = []
     if gradients > 1 and problem.pack is not None:
-        found.append(Work(None, ("device",), problem.pack.at(elements)))
+        found.append(StepWork(None, ("device",), problem.pack.at(elements)))
     for number, step in enumerate(steps):
         word, _, where = step.partition("@")
         if word in ("compress", "decompress"):
@@ -72,10 +72,12 @@ def works(
                 state.parts = _parts(problem, steps[number + 1 :])
                 state.shard = -(-state.elements // state.parts)
                 state.packed, state.pieces = True, 1
-                found.append(Work(number, (where,), cost.encode.at(state.elements), 0, state.elements, 1, state.parts))
+                found.append(
+                    StepWork(number, (where,), cost.encode.at(state.elements), 0, state.elements, 1, state.parts)
+                )
             else:
                 ns = cost.decode_ns(state.elements, state.pieces)
-                found.append(Work(number, (where,), ns, 0, state.elements, state.pieces, state.parts))
+                found.append(StepWork(number, (where,), ns, 0, state.elements, state.pieces, state.parts))
                 state.packed, state.pieces, state.parts = False, 1, 1
             continue
         ranks = members(problem, where)
@@ -85,7 +87,7 @@ def works(
         second = word in ("allgather", "broadcast") and where in opened
         messages = _messages(costs, name) if state.packed and word == "allreduce" else 1
         ns, sent = _routine(problem, word, where, ranks, held // messages, state.active)
-        found.append(Work(number, links(problem, where), messages * ns, messages * sent))
+        found.append(StepWork(number, links(problem, where), messages * ns, messages * sent))
         if word in FIRST:
             opened[where] = (word, state.elements)
             if word in DIVIDING:

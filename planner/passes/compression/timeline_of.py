@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.planner.passes.compression.decisions import Group, Sent
+from treadle.planner.passes.compression.decisions import GradientGroup, Sent
 from treadle.planner.passes.compression.payload import works
 from treadle.planner.passes.compression.problem import CompressionProblem
 from treadle.planner.timeline.simulator import Resource, Schedule, Task, simulate
 
 
-def tasks_of(problem: CompressionProblem, groups: Sequence[Group]) -> tuple[tuple[Task, ...], tuple[Resource, ...]]:
+def tasks_of(
+    problem: CompressionProblem, groups: Sequence[GradientGroup]
+) -> tuple[tuple[Task, ...], tuple[Resource, ...]]:
     """The tasks of one iteration from the start of the backward pass on, and the resources that they hold.
 
     The backward pass comes first, a task for each gradient; then each group's steps in order.
@@ -37,7 +39,7 @@ def tasks_of(problem: CompressionProblem, groups: Sequence[Group]) -> tuple[tupl
     return tuple(tasks), tuple(Resource(name) for name in ("device", *hosts, "intra", "inter"))
 
 
-def order_of(groups: Sequence[Group], tasks: Sequence[Task], schedule: Schedule) -> tuple[Sent, ...]:
+def order_of(groups: Sequence[GradientGroup], tasks: Sequence[Task], schedule: Schedule) -> tuple[Sent, ...]:
     """The collectives by the time at which they start, then by their place among the tasks."""
     names = {
         f"{step} {number}": Sent(group=number, step=place)
@@ -49,7 +51,7 @@ def order_of(groups: Sequence[Group], tasks: Sequence[Task], schedule: Schedule)
     return tuple(names[tasks[place].name] for place in sorted(sent, key=lambda place: (schedule.start[place], place)))
 
 
-def time_ns(problem: CompressionProblem, groups: Sequence[Group]) -> int:
+def time_ns(problem: CompressionProblem, groups: Sequence[GradientGroup]) -> int:
     """ns of one iteration."""
     tasks, resources = tasks_of(problem, groups)
     return problem.forward_ns + simulate(tasks, resources).makespan

@@ -53,7 +53,7 @@ lint: $(STAMP) ## ruff, mypy --strict on the three packages, import contracts, k
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
-	@$(BIN)/python .ci/audit & audit=$$!; $(BIN)/mypy --num-workers 2; types=$$?; wait $$audit && exit $$types
+	@$(BIN)/python .ci/audit & audit=$$!; $(BIN)/mypy; types=$$?; wait $$audit && exit $$types
 
 lock: ## rewrite constraints.txt, versions and hashes, after a change of pyproject.toml; needs uv
 	uv pip compile --quiet pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes \

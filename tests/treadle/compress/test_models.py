@@ -112,7 +112,7 @@ def compared(rank: int, world: int, given: CompressionDecisions, **options: Any)
 def resumed(rank: int, world: int) -> None:
     """The continuation of a saved run is that of the run itself; under another plan residuals start at zero, with a
     line that says so."""
-    plan = plan_of(decisions(1, 2, "topk:0.3"))
+    plan = plan_of(decisions(1, 2, "dgc:0.3"))
     saved: dict[str, Any] = {}
     found = []
     for start in (0, 3):
@@ -132,12 +132,12 @@ def resumed(rank: int, world: int) -> None:
         found.append([parameter.clone() for parameter in model.parameters()])
         handle.close()
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
-    changed = treadle.compress.attach(models()[0], plan_of(compressing(1, 2)))
+    saved["exchange"]["own"]["kept"]["other", 1, "0.0"] = {"residual": torch.ones(3)}
+    changed = treadle.compress.attach(models()[0], plan_of(decisions(1, 2, "onebit")))
     lines: list[str] = []
     with capture(lines):
         changed.load_state_dict(saved["exchange"])
-    differs = "the plan differs from that of the state: residuals of 1 group dropped, of 5 groups start at 0"
-    assert lines == [differs]
+    assert lines == ["the plan differs from that of the state: residuals of 1 group dropped, of 0 groups start at 0"]
     with pytest.raises(InputError, match="found a state of version 9, expected 1"):
         changed.load_state_dict({"version": 9})
     changed.close()
@@ -191,51 +191,6 @@ def sharded(rank: int, world: int) -> None:
         attached(ALLREDUCE, ("compress@device", "allgather@flat", "decompress@device"))
 
 
-def kernels(rank: int, world: int) -> None:
-    """treadle's own compressors: the same means on all ranks, and what an iteration loses comes in later ones."""
-    model = models()[0]
-    handle = treadle.compress.attach(model, plan_of(compressing(2, 2)), seed=3)
-    sums: dict[str, Tensor] = {}
-    steps = 40
-    for _ in range(steps):
-        model.zero_grad()
-        model(batch(rank, 0)).square().sum().backward()
-        for name, parameter in model.module.named_parameters():
-            if parameter.grad is not None:
-                sums[name] = sums.get(name, 0) + parameter.grad / steps
-                every = [torch.empty_like(parameter.grad) for _ in range(world)]
-                distributed.all_gather(every, parameter.grad)
-                assert all(torch.equal(each, every[0]) for each in every), name
-    norms = handle.statistics().residual_norms
-    assert "layers.1.bias, step 0.0" in norms
-    handle.close()
-    model.zero_grad()
-    model(batch(rank, 0)).square().sum().backward()
-    for name, mean in sums.items():
-        plain = model.module.get_parameter(name).grad
-        assert plain is not None
-        assert (mean - plain).norm() < 0.15 * plain.norm(), name
-
-
-def compressing(machines: int, devices: int) -> CompressionDecisions:
-    """Most compressors of treadle, payloads of sums among them."""
-    names = [f"layers.{number}.{kind}" for number in (3, 2, 1, 0) for kind in ("bias", "weight")]
-    summed = ("reduce-scatter@intra", "compress@device", "allreduce@inter", "decompress@host", "allgather@intra")
-    merged = ("reduce-scatter@intra", "allreduce@inter", "compress@host", "allgather@intra", "decompress@device")
-    steps = (
-        ("fp16", ("compress@device", "allreduce@flat", "decompress@device")),
-        ("randomk:0.5", summed),
-        ("bf16", summed),
-        ("powersgd:2", ("compress@host", "allreduce@flat", "decompress@device")),
-        ("onebit", ("compress@device", "gather@intra", *ALLGATHER_BETWEEN, "broadcast@intra", "decompress@host")),
-        ("topk:0.3", ALLTOALL),
-        ("qsgd", merged),
-        ("randomk:0.3", HIERARCHICAL),
-    )
-    groups = [(number, number, compressor, each) for number, (compressor, each) in enumerate(steps)]
-    return decisions_of([(name, 7 if "bias" in name else 49) for name in names], groups, machines, devices)
-
-
 def refused(rank: int, world: int) -> None:
     """What does not fit a model is refused by name, on all ranks alike."""
     given = decisions(1, 2)
@@ -278,9 +233,8 @@ def two(rank: int, world: int) -> None:
 
 def four(rank: int, world: int) -> None:
     compared(rank, world, decisions(2, 2))
-    kernels(rank, world)
 
 
-@pytest.mark.parametrize(("world", "work"), [(2, two), (4, four)])
+@pytest.mark.parametrize(("world", "work"), [(2, two), pytest.param(4, four, marks=pytest.mark.slow)])
 def test_models_train_as_plain_ones_do(world: int, work: Callable[[int, int], None]) -> None:
     launch(world, work, timeout=120)

@@ -66,16 +66,18 @@ class PlannedExchange:
         self._begin()
 
     def put(self, gradient: int, values: Tensor) -> None:
-        """Take a gradient that is ready, and do what is due on the device."""
+        """Take a gradient that is ready, and do what is due on the device. It must stay as it is until `finish`."""
         if not self.arrived:
             self.began_ns = time.monotonic_ns()
         group = self.group_of[gradient]
-        start, size = self.offsets[gradient], self.sizes[gradient]
-        self.runs[group].flat[start : start + size].view(values.shape).copy_(values)
+        run, start, size = self.runs[group], self.offsets[gradient], self.sizes[gradient]
+        in_place = size == run.elements and run.steps[0].startswith("compress@")
+        if not in_place:
+            run.flat[start : start + size].view(values.shape).copy_(values)
         self.arrived.add(gradient)
         self.missing[group] -= 1
         if not self.missing[group]:
-            self.runs[group].start()
+            run.start(values.detach().reshape(-1) if in_place else run.flat)
             self.streams.begin(group)
             self._advance(group, 0)
         while self._run_on_device():

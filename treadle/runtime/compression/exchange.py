@@ -20,7 +20,7 @@ from torch import Tensor
 from treadle.planner.errors import CheckFailed, TreadleError
 from treadle.runtime.compression.group_run import GroupRun
 from treadle.runtime.compression.lanes import Issue, Lanes
-from treadle.runtime.compression.streams import HostOnly, Streams
+from treadle.runtime.compression.streams import HostOnly, StepStreams
 
 NAMING_SECONDS = 3.0
 """How long a failed collective waits for the name of the rank that ended."""
@@ -50,7 +50,7 @@ class PlannedExchange:
         runs: Sequence[GroupRun],
         order: Sequence[Issue],
         host_workers: int = 1,
-        streams: Streams | None = None,
+        streams: StepStreams | None = None,
         lost_within: Callable[[float], int | None] = lambda seconds: None,
     ) -> None:
         self.sizes, self.groups, self.runs = sizes, groups, runs

@@ -22,25 +22,29 @@ SPLITS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class _States(NamedTuple):
-    """States at a boundary: `at` [states, 2 or 4], how many groups each has, and where it comes from."""
+    """States at a boundary: `at` [states, 2 or 4], when each may end at best, its groups, and where it comes from."""
 
     at: Times
+    ends: Times
     groups: Times
     parent: Times
     option: Times
 
 
-def best_grouping(alternatives: Sequence[GroupCosts], expired: Callable[[], bool] = lambda: False) -> Grouping:
+def best_grouping(
+    alternatives: Sequence[GroupCosts], *, width: int | None = None, expired: Callable[[], bool] = lambda: False
+) -> Grouping:
     """The partition of least time and the option of each of its groups; the best simple one if `expired` before.
 
-    alternatives: options with the same backward pass and the same limit of bytes.
+    alternatives: options with the same backward pass and the same limit of bytes. width: the most states that are kept
+    at a boundary, those that may end first; with a limit the result need not be the best.
     """
     count = len(alternatives[0].backward)
     passed = np.concatenate([[0], np.cumsum(alternatives[0].backward)])
     start = min(simple(alternatives), key=lambda one: one.key)
     rest = _Rest(alternatives, passed)
     tail = any(costs.decode.any() for costs in alternatives)
-    states = [_States(np.zeros((1, 4 if tail else 2), np.int64), *(np.zeros(1, np.int64) for _ in range(3)))]
+    states = [_States(np.zeros((1, 4 if tail else 2), np.int64), *(np.zeros(1, np.int64) for _ in range(4)))]
     offset = [0, 1]
     for boundary in range(1, count + 1):
         if expired():
@@ -49,12 +53,12 @@ def best_grouping(alternatives: Sequence[GroupCosts], expired: Callable[[], bool
             _extended(states, offset, costs, number, boundary, passed, rest, start.ns)
             for number, costs in enumerate(alternatives)
         ]
-        states.append(_front(_States(*(np.concatenate(parts) for parts in zip(*found, strict=True)))))
+        states.append(_front(_States(*(np.concatenate(parts) for parts in zip(*found, strict=True))), width))
         offset.append(offset[-1] + len(states[-1].groups))
-    ends = states[-1].at
-    if not len(ends):
+    last_at = states[-1].at
+    if not len(last_at):
         return start
-    time = np.maximum(ends[:, 0] + ends[:, 3], ends[:, 2]) if tail else ends[:, 1]
+    time = np.maximum(last_at[:, 0] + last_at[:, 3], last_at[:, 2]) if tail else last_at[:, 1]
     last = np.flatnonzero(time == time.min())
     return min((_path(alternatives, states, offset, count, int(row)) for row in last), key=lambda one: one.key)
 
@@ -143,11 +147,11 @@ def _extended(
         ends = np.maximum(ends, np.maximum(stream + tail, decoded) + rest.decode[boundary])
         columns += [decoded, tail]
     kept = ends <= most
-    return _States(np.stack(columns, 1)[kept], groups[kept], parent[kept], np.full(int(kept.sum()), number))
+    return _States(np.stack(columns, 1)[kept], ends[kept], groups[kept], parent[kept], np.full(int(kept.sum()), number))
 
 
-def _front(states: _States) -> _States:
-    """The states that no other one beats, of equal ones that of fewest groups."""
+def _front(states: _States, width: int | None) -> _States:
+    """The states that no other one beats, of equal ones that of fewest groups; of these `width` that may end first."""
     at = states.at
     order = np.lexsort((states.parent, states.groups, *reversed(at.T)))
     at = at[order]
@@ -160,7 +164,10 @@ def _front(states: _States) -> _States:
             if not (at[rows] <= at[row]).all(1).any():
                 rows.append(row)
         kept = np.array(rows, np.int64)
-    return _States(*(part[order][kept] for part in states))
+    kept = order[kept]
+    if width is not None and len(kept) > width:
+        kept = np.sort(kept[np.argsort(states.ends[kept], kind="stable")[:width]])
+    return _States(*(part[kept] for part in states))
 
 
 def _path(

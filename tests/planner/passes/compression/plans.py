@@ -7,12 +7,9 @@ from collections.abc import Sequence
 
 from treadle.planner.documents.compression_costs import CompressorCost, Curve, DecodeCurve, Place, RoutineCost
 from treadle.planner.machine.compressors import compressor
-from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup
+from treadle.planner.passes.compression.decisions import GradientGroup
 from treadle.planner.passes.compression.options import Option, options, summed
-from treadle.planner.passes.compression.payload import works
 from treadle.planner.passes.compression.problem import VERSION, CompressionProblem, Gradient, GradientLink
-from treadle.planner.passes.compression.timeline_of import order_of, tasks_of, time_ns
-from treadle.planner.timeline.simulator import simulate
 
 NAMES = ("dgc:0.01", "efsignsgd", "fp16", "powersgd:2")
 
@@ -82,23 +79,3 @@ def random_groups(rng: random.Random, problem: CompressionProblem) -> tuple[Grad
         groups.append(GradientGroup(first=first, last=last, compressor=name, steps=rng.choice(offered(problem, name))))
         first = last + 1
     return tuple(groups)
-
-
-def decided(problem: CompressionProblem, groups: tuple[GradientGroup, ...]) -> CompressionDecisions:
-    """The decisions with the figures of the planner's timeline."""
-    tasks, resources = tasks_of(problem, groups)
-    plain = options((), problem.machines > 1 and problem.devices > 1)[0]
-    alone = tuple(GradientGroup(first=at, last=at, steps=plain) for at in range(len(problem.gradients)))
-    sizes = [sum(each.elements for each in problem.gradients[group.first : group.last + 1]) for group in groups]
-    return CompressionDecisions(
-        problem=problem,
-        groups=groups,
-        order=order_of(groups, tasks, simulate(tasks, resources)),
-        time_ns=time_ns(problem, groups),
-        uncompressed_ns=time_ns(problem, alone),
-        sent_bytes=sum(
-            work.sent_bytes
-            for group, elements in zip(groups, sizes, strict=True)
-            for work in works(problem, group.compressor, group.steps, elements)
-        ),
-    )

@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from tests.planner.passes.compression.plans import decided, random_groups, random_problem
+from tests.planner.passes.compression.plans import random_groups, random_problem
 from treadle.planner.passes.compression.check import check
+from treadle.planner.passes.compression.decided import decided
 from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup, Sent
 from treadle.planner.passes.compression.problem import Gradient
 

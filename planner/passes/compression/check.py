@@ -19,30 +19,30 @@ from treadle.planner.passes.compression.problem import DTYPE_BYTES, CompressionP
 def check(decisions: CompressionDecisions) -> list[str]:
     """Findings; none for a plan that may run, whose times and bytes are those of its steps."""
     found = [f"{path}: found {seen}, expected {expected}" for path, seen, expected in decisions.problems()]
-    found = found or [*_cover(decisions), *_groups(decisions)]
+    for path, groups in decisions.divisions if not found else ():
+        found += [*_cover(decisions.problem, groups, path), *_groups(decisions.problem, groups, path)]
     found = found or [*_order(decisions)]
     return found or [*_figures(decisions)]
 
 
-def _cover(decisions: CompressionDecisions) -> Iterator[str]:
+def _cover(problem: CompressionProblem, groups: Sequence[GradientGroup], path: str) -> Iterator[str]:
     """Every gradient in one group, in order."""
-    following, gradients = 0, decisions.problem.gradients
-    for number, group in enumerate(decisions.groups):
+    following, gradients = 0, problem.gradients
+    for number, group in enumerate(groups):
         if group.first != following:
             what = f"gradient {group.first} ({gradients[group.first].name})"
-            yield f"$.decisions.groups[{number}].first: found {what}, expected {following}, the next one in order"
+            yield f"{path}[{number}].first: found {what}, expected {following}, the next one in order"
         following = group.last + 1
     if following != len(gradients):
         what = f"the last one at gradient {following - 1}"
-        yield f"$.decisions.groups: found {what}, expected all {len(gradients)} gradients"
+        yield f"{path}: found {what}, expected all {len(gradients)} gradients"
 
 
-def _groups(decisions: CompressionDecisions) -> Iterator[str]:
+def _groups(problem: CompressionProblem, groups: Sequence[GradientGroup], where: str) -> Iterator[str]:
     """Steps that may be executed, that sum up all ranks, and that stay within the limits of the problem."""
-    problem = decisions.problem
     sums: dict[tuple[str, ...], str | None] = {}
-    for number, group in enumerate(decisions.groups):
-        path = f"$.decisions.groups[{number}]"
+    for number, group in enumerate(groups):
+        path = f"{where}[{number}]"
         findings = [*_compressor(problem, group, path), *_limits(problem, group, path)]
         name = group.compressor or ""
         wrong = misstep(group.steps, summable=_summable(problem, name), planned=problem.planned is not None)
@@ -130,6 +130,9 @@ def _figures(decisions: CompressionDecisions) -> Iterator[str]:
     for name, value in truth.items():
         if getattr(decisions, name) != value:
             yield f"$.decisions.{name}: found {getattr(decisions, name)}, expected {value}"
+    for place, rival in enumerate(decisions.rivals):
+        if rival.time_ns != (takes := _executed(problem, rival.groups)[0]):
+            yield f"$.decisions.rivals[{place}].time_ns: found {rival.time_ns}, expected {takes}"
 
 
 def _executed(problem: CompressionProblem, groups: Sequence[GradientGroup]) -> tuple[int, list[tuple[int, int]], int]:

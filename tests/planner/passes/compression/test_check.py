@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.planner.passes.compression.plans import random_groups, random_problem
 from treadle.planner.passes.compression.check import check
-from treadle.planner.passes.compression.decided import decided
+from treadle.planner.passes.compression.decided import decided, plain_groups
 from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup, Sent
 from treadle.planner.passes.compression.problem import Gradient
 
@@ -64,6 +64,7 @@ def good() -> Decisions:
             ),
             GradientGroup(first=5, last=5, steps=("reduce@flat", "broadcast@flat")),
         ),
+        {"uncompressed": plain_groups(problem)},
     )
 
 
@@ -217,6 +218,14 @@ CORRUPTIONS: dict[str, tuple[Callable[[Decisions], Decisions], str]] = {
     "another time": (field(time_ns=17), "time_ns: found 17, expected"),
     "another time without compression": (field(uncompressed_ns=17), "uncompressed_ns: found 17, expected"),
     "other bytes": (field(sent_bytes=17), "sent_bytes: found 17, expected"),
+    "another time of a rival": (
+        lambda plan: replace(plan, rivals=(replace(plan.rivals[0], time_ns=17),)),
+        "rivals[0].time_ns: found 17, expected",
+    ),
+    "a rival that leaves gradients out": (
+        lambda plan: replace(plan, rivals=(replace(plan.rivals[0], groups=plan.rivals[0].groups[:4]),)),
+        "rivals[0].groups: found the last one at gradient 3, expected all 6 gradients",
+    ),
     "times of a slower link": (
         lambda plan: limit(inter=replace(plan.problem.inter, beta_us_per_MB=999_999))(plan),  # type: ignore[type-var]
         "time_ns: found",

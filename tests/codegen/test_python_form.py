@@ -18,6 +18,7 @@ WRITTEN = {
     "zoo.step.py": "torch",
     "small.swap.py": "torch-swap",
     "layers.offload.py": "torch-offload",
+    "compression.hook.py": "ddp-hook",
 }
 FOREIGN = (
     "import os",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup
+from treadle.planner.passes.compression.decisions import CompressionDecisions, CompressionRival, GradientGroup
 from treadle.planner.passes.compression.options import Option, options
 from treadle.planner.passes.compression.payload import works
 from treadle.planner.passes.compression.problem import CompressionProblem
@@ -39,9 +39,13 @@ def sent_bytes(problem: CompressionProblem, groups: Sequence[GradientGroup]) -> 
     return total
 
 
-def decided(problem: CompressionProblem, groups: Sequence[GradientGroup]) -> CompressionDecisions:
-    """The decisions of `groups`, which cover the gradients of `problem` in their order. Raises InputError for steps
-    that are no option."""
+def decided(
+    problem: CompressionProblem,
+    groups: Sequence[GradientGroup],
+    rivals: Mapping[str, Sequence[GradientGroup]] | None = None,
+) -> CompressionDecisions:
+    """The decisions of `groups`, which cover the gradients of `problem` in their order. rivals: other groups by the
+    name of their method. Raises InputError for steps that are no option."""
     tasks, resources = tasks_of(problem, groups)
     schedule = simulate(tasks, resources)
     return CompressionDecisions(
@@ -51,6 +55,10 @@ def decided(problem: CompressionProblem, groups: Sequence[GradientGroup]) -> Com
         time_ns=problem.forward_ns + schedule.makespan,
         uncompressed_ns=time_ns(problem, plain_groups(problem)),
         sent_bytes=sent_bytes(problem, groups),
+        rivals=tuple(
+            CompressionRival(name=name, groups=tuple(other), time_ns=time_ns(problem, other))
+            for name, other in (rivals or {}).items()
+        ),
     )
 
 

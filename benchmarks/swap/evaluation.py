@@ -17,7 +17,7 @@ from random import Random
 from benchmarks.common import Row, Table
 from benchmarks.swap.recurrent import lstm
 from treadle.planner.passes.swap.arrays import Arrays, arrays_of
-from treadle.planner.passes.swap.compiled import COMPILES
+from treadle.planner.search.compiled import COMPILES
 from treadle.planner.passes.swap.evaluate import decisions, time_ns
 from treadle.planner.passes.swap.layout import Pool, floors, needs
 from treadle.planner.passes.swap.problem import SwapProblem

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from treadle.planner.passes.swap.arrays import COMPUTE, IN, Arrays, Ints, Nodes, ints, rows
-from treadle.planner.passes.swap.compiled import compiled
+from treadle.planner.search.compiled import compiled
 from treadle.planner.passes.swap.replay import replay
 
 ATTEMPTS = 16

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from treadle.planner.passes.swap.arrays import COMPUTE, DROP, IN, OUT, Arrays, Flags, Ints, Nodes
-from treadle.planner.passes.swap.compiled import compiled
+from treadle.planner.search.compiled import compiled
 from treadle.planner.passes.swap.heap import pop, push, rank
 
 

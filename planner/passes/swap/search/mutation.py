@@ -7,7 +7,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from treadle.planner.passes.swap.arrays import Ints
-from treadle.planner.passes.swap.compiled import compiled
+from treadle.planner.search.compiled import compiled
 from treadle.planner.passes.swap.search.repair import renumbered
 
 

@@ -9,54 +9,62 @@ to the end of that time, since a lower group may still come before it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from heapq import heappop, heappush
+from typing import Any
+
+from treadle.planner.search.compiled import compiled
 
 STRIDE = 16
 """Places for a group's steps; the longest option has 12, the copy into one buffer comes on top."""
 DEVICE, INTRA, INTER, HOST = range(4)
 """Resources; the workers of the host have the numbers from HOST on."""
+HELD_UNTIL, HELD_BY, BUBBLE = range(3)
+"""Places in `marks`: until when a task that waits for both links lets no higher one have one of them, that task, and
+the start of the last time at which both links were idle between collectives."""
+NEVER = -1
+
+Values = Any
+"""A list of integers, or an array where loops are compiled."""
 
 
+@compiled
 def run(
-    heap: list[int],
-    idle: list[int],
-    gaps: list[int],
-    held: list[int],
-    first: Sequence[int],
-    second: Sequence[int],
-    ns: Sequence[int],
-    backward: Sequence[int],
-    released: Sequence[int],
-    limits: Sequence[int],
+    begin: Values,
+    idle: Values,
+    gaps: Values,
+    marks: Values,
+    first: Values,
+    second: Values,
+    ns: Values,
+    backward: Values,
+    released: Values,
+    limits: Values,
+    ends: Values,
+    saved: Values,
     round_bits: int,
-    task_bits: int,
     until: int,
-) -> bool:
-    """Runs tasks until there are none, or none before the backward pass of gradient `until`; False as soon as a
-    resource has been idle between tasks for longer than its limit.
+) -> int:
+    """Runs tasks until there are none, or none before the backward pass of gradient `until` (NEVER for all); the number
+    of entries in `saved`, or -1 as soon as a resource has been idle between tasks for longer than its limit.
 
-    heap: when tasks are ready: time, round and task, from the highest bits to the lowest. idle: time and round from
-    which each resource is idle. gaps: how long each has been idle before a task. held:
-    until when a task that waits for both links lets no higher one take one of them, and that task. All four are changed
-    in place.
+    begin: a heap of tasks, for each in turn when it is ready, a time with its round in the lowest bits, and its number.
+    idle: time and round from which each resource is idle. gaps: how long each was idle before a task. idle, gaps and
+    marks change in place, and `saved` becomes the heap at the end. ends: gets the time at which each step ends.
     first, second, ns: for the steps of group g from g * STRIDE on, the resources that they hold (twice the same for
     one) and their length, negative after the last. backward: length of the backward pass of each gradient, whose tasks
     have the numbers after those of the steps. released: the group that each gradient completes, -1 for none.
     """
-    time_bits = round_bits + task_bits
+    heap = [(begin[place], begin[place + 1]) for place in range(0, len(begin), 2)]
     late = (1 << round_bits) - 1
-    tasks = (1 << task_bits) - 1
     passes = len(ns)
-    stop = passes + until
-    end_of_passes = passes + len(backward)
-    while heap:
-        key = heap[0]
-        task = key & tasks
+    everything = passes + len(backward)
+    stop = passes + until if until >= 0 else -1
+    while len(heap) > 0:
+        ready, task = heap[0]
         if task == stop:
-            return True
+            break
         heappop(heap)
-        ready = start = key >> task_bits
+        start = ready
         if task >= passes:
             one = two = DEVICE
             length = backward[task - passes]
@@ -66,29 +74,42 @@ def run(
             start = idle[one]
         if idle[two] > start:
             start = idle[two]
-        if held[0] > ready and held[1] < task and INTRA <= two <= INTER:
-            start = max(start, held[0])
-        if start > ready and heap and heap[0] >> time_bits == ready >> round_bits and ready & late != late:
+        if marks[HELD_UNTIL] > ready and marks[HELD_BY] < task and INTRA <= two <= INTER:
+            start = max(start, marks[HELD_UNTIL])
+        if start > ready and len(heap) > 0 and heap[0][0] >> round_bits == ready >> round_bits and ready & late != late:
             start = min(start, ready | late)
-            if one != two and (held[0] <= ready or task < held[1]):
-                held[0], held[1] = start, task
-            heappush(heap, start << task_bits | task)
+            if one != two and (marks[HELD_UNTIL] <= ready or task < marks[HELD_BY]):
+                marks[HELD_UNTIL], marks[HELD_BY] = start, task
+            heappush(heap, (start, task))
             continue
-        for resource in (one, two) if one != two else (one,):
-            gap = (start >> round_bits) - (idle[resource] >> round_bits)
-            if gap:
-                gaps[resource] += gap
-                if gaps[resource] > limits[resource]:
-                    return False
-        end = ((start >> round_bits) + length) << round_bits if length else start + 1
+        now = start >> round_bits
+        if INTRA <= two <= INTER:
+            busy = max(idle[INTRA], idle[INTER]) >> round_bits
+            if 0 < busy < now:
+                marks[BUBBLE] = busy
+        gap = now - (idle[one] >> round_bits)
+        if gap > 0:
+            gaps[one] += gap
+            if gaps[one] > limits[one]:
+                return -1
+        if one != two:
+            gap = now - (idle[two] >> round_bits)
+            if gap > 0:
+                gaps[two] += gap
+                if gaps[two] > limits[two]:
+                    return -1
+        end = (now + length) << round_bits if length > 0 else start + 1
         idle[one] = idle[two] = end
         if task < passes:
+            ends[task] = end >> round_bits
             if ns[task + 1] >= 0:
-                heappush(heap, end << task_bits | task + 1)
+                heappush(heap, (end, task + 1))
             continue
         group = released[task - passes]
         if group >= 0 and ns[group * STRIDE] >= 0:
-            heappush(heap, end << task_bits | group * STRIDE)
-        if task + 1 < end_of_passes:
-            heappush(heap, end << task_bits | task + 1)
-    return True
+            heappush(heap, (end, group * STRIDE))
+        if task + 1 < everything:
+            heappush(heap, (end, task + 1))
+    for place in range(len(heap)):
+        saved[2 * place], saved[2 * place + 1] = heap[place]
+    return 2 * len(heap)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from treadle.planner.machine.compressors import compressor
 from treadle.planner.passes.compression.candidates import named_options
 from treadle.planner.passes.compression.least_costs import least_costs
-from treadle.planner.passes.compression.payload import MB, payload_bytes, works
+from treadle.planner.passes.compression.payload import MB, works
 from treadle.planner.passes.compression.problem import CompressionProblem
 from treadle.planner.search.bound import Argument, Bound
 
@@ -43,15 +43,16 @@ KEPT = (64, 16, 4)
 LARGE = 0.95
 """Share of all elements that the counted gradients should have."""
 SENTENCES = {
+    "compute": "forward and backward pass run one after the other on one device",
     "tail": (
         "the backward pass ends after {backward} ns, and the fastest option for the last gradient, which is ready only "
         "then, takes {tail} ns"
     ),
     "work": (
-        "from {before} ns on, when gradient {first} is ready, the gradients still to come have {elements} elements; with "
-        "the device weighted {device}, the host {host}, the links inside {intra} and between nodes {inter} of {parts}, "
-        "what the backward pass and the cheapest option for all of them take of each adds up to {compute} and "
-        "{exchange} ns"
+        "from {before} ns on, when gradient {first} is ready, large gradients of {elements} elements are still to be "
+        "exchanged; with the device weighted {device}, the host {host}, the links inside {intra} and between nodes "
+        "{inter} of {parts}, what the backward pass and the cheapest option for all of them take of each adds up to "
+        "{compute} and {exchange} ns"
     ),
     "search": "a search of all groups and options, cut by the work that is left, looked at {nodes} prefixes",
 }
@@ -114,8 +115,7 @@ def _from(
     """The bound from gradient `first` on, of which at most `groups` groups with `elements` in all are counted; None
     where one group is too small for its rounding to be negligible."""
     shard = elements // problem.ranks
-    costs = [{cost.place: cost for cost in relaxed.compressors if cost.name == name} for name in problem.names]
-    wires = [payload_bytes(each, name, shard) for each, name in zip(costs, problem.names, strict=True)]
+    wires = [cost.wire.at(shard) for cost in relaxed.compressors if cost.wire is not None]
     if min([shard, *wires]) < 2 * MARGIN:
         return None
     vectors = np.unique([_taken(relaxed, name, steps, elements) for name, steps in named_options(problem)], axis=0)

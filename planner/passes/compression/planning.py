@@ -76,11 +76,12 @@ class _Search:
             gap = relative_gap(ns, self.least_ns)
             self.on_progress(Progress(ns, self.least_ns, gap, self.clock.elapsed_s, name))
 
-    def add(self, plans: Mapping[str, Groups]) -> None:
-        """More plans by name."""
+    def add(self, plans: Mapping[str, Groups], *, rivals: bool = False) -> None:
+        """More plans by name; rivals are only what others are compared with."""
         for name, groups in plans.items():
             self.found[name] = groups
-            self.offer(groups, self.evaluator.time(groups), name)
+            if not rivals:
+                self.offer(groups, self.evaluator.time(groups), name)
 
 
 def plan_compression(
@@ -117,7 +118,7 @@ def _planned(
     }))  # fmt: skip
 
     def plan(groups: Groups, interrupted: bool = True) -> Plan[CompressionDecisions]:
-        decisions = decided(problem, groups, {} if interrupted else rivals(search))
+        decisions = decided(problem, groups, search.found)
         return certified(
             decisions,
             time_ns=decisions.time_ns,
@@ -140,7 +141,8 @@ def _planned(
     incumbent = Incumbent[Groups](publish, ends=clock.ends, now=clock.now)
     evaluator = Evaluator(problem)
     search = _Search(problem, evaluator, clock, incumbent, on_progress, bound.time_ns)
-    search.add({UNCOMPRESSED: plain_groups(problem)})
+    faithful = options.as_published and bool(problem.names) and problem.compressions != 0
+    search.add({UNCOMPRESSED: plain_groups(problem)}, rivals=faithful)
     if options.method != "espresso":
         _cupcake(search, options.as_published)
     if options.method == "joint":
@@ -170,8 +172,3 @@ def _cupcake(search: _Search, as_published: bool) -> None:
         search.record["nodes"] = sum(each.nodes for each in searched.values())
         search.record["incomplete"] = [name for name, each in searched.items() if not each.complete]
     search.add({name: each.groups for name, each in plans.items()})
-
-
-def rivals(search: _Search) -> dict[str, Groups]:
-    """The plans that the report sets against the best: all that were found."""
-    return search.found

@@ -18,7 +18,7 @@ each group of a plan a few ns and bytes a step. Gradients so small that the step
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -42,6 +42,7 @@ KEPT = (64, 16, 4)
 """Elements that a shard's payload keeps at least, for a gradient to be counted; most first."""
 LARGE = 0.95
 """Share of all elements that the counted gradients should have."""
+SEARCHED = "a search of all groups and options"
 SENTENCES = {
     "compute": "forward and backward pass run one after the other on one device",
     "tail": (
@@ -54,7 +55,7 @@ SENTENCES = {
         "{inter} of {parts}, what the backward pass and the cheapest option for all of them take of each adds up to "
         "{compute} and {exchange} ns"
     ),
-    "search": "a search of all groups and options, cut by the work that is left, looked at {nodes} prefixes",
+    "search": SEARCHED + ", cut by the work that is left, looked at {nodes} prefixes",
 }
 
 
@@ -63,10 +64,26 @@ def sentence(bound: Bound) -> str:
     return bound.argument.printed(SENTENCES)
 
 
-def lower_bound(problem: CompressionProblem) -> Bound:
-    """The larger of the two bounds."""
-    found = [_tail(problem), *_work(problem)]
-    return max(found, key=lambda bound: bound.time_ns)
+def compute(problem: CompressionProblem) -> Bound:
+    """The bound without any exchange."""
+    terms = {"forward": problem.forward_ns, "backward": problem.backward_ns}
+    return Bound(sum(terms.values()), Argument("compute", terms))
+
+
+def lower_bound(problem: CompressionProblem, stopped: Callable[[], bool] = lambda: False) -> Bound:
+    """The largest of the bounds, of those that are derived before it is `stopped`."""
+    best = compute(problem)
+    for bound in _bounds(problem):
+        best = max(best, bound, key=lambda bound: bound.time_ns)
+        if stopped():
+            break
+    return best
+
+
+def _bounds(problem: CompressionProblem) -> Iterator[Bound]:
+    yield compute(problem)
+    yield _tail(problem)
+    yield from _work(problem)
 
 
 def _tail(problem: CompressionProblem) -> Bound:
@@ -77,22 +94,20 @@ def _tail(problem: CompressionProblem) -> Bound:
     return Bound(sum(terms.values()), Argument("tail", terms))
 
 
-def _work(problem: CompressionProblem) -> list[Bound]:
+def _work(problem: CompressionProblem) -> Iterator[Bound]:
     """Bounds from the first counted gradient, from half and from nine tenths of their elements on."""
     least = _counted_from(problem)
     counted = [place for place, gradient in enumerate(problem.gradients) if gradient.elements >= least]
     if not counted:
-        return []
+        return
     sums = list(accumulate(problem.gradients[place].elements for place in counted))
     starts = {next(at for at, total in enumerate(sums) if 10 * total >= part * sums[-1]) for part in (0, 5, 9)}
     relaxed = least_costs(problem, max(1, least // problem.ranks))
-    found = []
     for start in sorted(starts):
         first, elements = counted[start], sums[-1] - (sums[start - 1] if start else 0)
         bound = _from(problem, relaxed, first, elements, len(counted) - start)
         if bound is not None:
-            found.append(bound)
-    return found
+            yield bound
 
 
 def _counted_from(problem: CompressionProblem) -> int:

@@ -61,7 +61,7 @@ def joint(
         elements = sum(gradient.elements for gradient in problem.gradients[first : last + 1])
         return evaluator.candidates(elements, last - first + 1)
 
-    options = () if stopped() else palette(problem, evaluator)
+    options = palette(problem, evaluator, stopped)
     tried: set[Groups] = set()
     for _ in range(ROUNDS):
         before = best_ns

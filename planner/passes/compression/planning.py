@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from treadle.planner.documents.plan import InputRef, Plan, Provenance
 from treadle.planner.errors import InputError
-from treadle.planner.passes.compression.bound import lower_bound, sentence
+from treadle.planner.passes.compression.bound import compute, lower_bound, sentence
 from treadle.planner.passes.compression.check import check
 from treadle.planner.passes.compression.decided import decided, plain_groups
 from treadle.planner.passes.compression.decisions import CompressionDecisions
@@ -113,9 +113,7 @@ def _planned(
     on_progress: Callable[[Progress], None] | None,
     on_plan: Callable[[Plan[CompressionDecisions]], None] | None,
 ) -> Plan[CompressionDecisions]:
-    bound = Bound(problem.forward_ns + problem.backward_ns, Argument("compute", {
-        "forward": problem.forward_ns, "backward": problem.backward_ns
-    }))  # fmt: skip
+    bound = compute(problem)
 
     def plan(groups: Groups, interrupted: bool = True) -> Plan[CompressionDecisions]:
         decisions = decided(problem, groups, search.found)
@@ -145,6 +143,8 @@ def _planned(
     search.add({UNCOMPRESSED: plain_groups(problem)}, rivals=faithful)
     if options.method != "espresso":
         _cupcake(search, options.as_published)
+    bound = lower_bound(problem, search.stopped)
+    search.least_ns = bound.time_ns
     if options.method == "joint":
         result = joint(
             problem, evaluator, search.found, stopped=search.stopped,
@@ -154,8 +154,6 @@ def _planned(
             search.record["nodes"] = result.exact.nodes
             if result.exact.complete:
                 bound = Bound(result.ns, Argument("search", facts={"nodes": result.exact.nodes}))
-    if bound.argument.kind != "search" and not search.stopped():
-        bound = lower_bound(problem)
     return plan(search.best, clock.stop.is_set())
 
 

@@ -167,11 +167,12 @@ def describe(facts: dict[str, Any]) -> None:
         what = f"{facts['compressed_gradients']} of {gradients} ({facts['compressed_share']:.1%} of the bytes): {used}"
     else:
         what = f"nothing: {facts['reason']}"
+    faster = f"{plain / max(1, time):.2f}x"
     proof = "proved optimal" if facts["optimal"] else f"gap {facts['gap']:.2%}"
     rows = [
         ("compress", what),
         ("groups", f"{groups} of {gradients}, exchanged by {ranks}"),
-        ("iteration", f"{format_time(time)} predicted, {format_time(plain)} uncompressed ({plain / max(1, time):.2f}x)"),
+        ("iteration", f"{format_time(time)} predicted, {format_time(plain)} uncompressed ({faster})"),
         ("exchange", f"adds {format_time(facts['exposed_ns'])} to {format_time(facts['operators_ns'])} of operators; a "
                      f"rank sends {format_bytes(facts['sent_bytes'])}"),
         ("lower bound", f"{format_time(facts['lower_bound_ns'])}, {proof}: {facts['bound_argument']}"),

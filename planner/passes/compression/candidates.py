@@ -1,0 +1,102 @@
+"""What can be done with a group of gradients of one size on one problem: options that differ in what they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from treadle.planner.machine.compressors import ALGORITHMS
+from treadle.planner.passes.compression.options import Option, compressions, options, summed
+from treadle.planner.passes.compression.payload import StepWork, works
+from treadle.planner.passes.compression.problem import CompressionProblem
+
+PLANNED: Option = ("planned@flat",)
+
+
+@dataclass(frozen=True)
+class PricedOption:
+    """An option with its compressor, None for one that compresses nothing, and the work of its steps."""
+
+    compressor: str | None
+    steps: Option
+    works: tuple[StepWork, ...]
+
+    @property
+    def timing(self) -> tuple[tuple[tuple[str, ...], int], ...]:
+        """What its steps hold, and for how many ns."""
+        return tuple((work.resources, work.ns) for work in self.works)
+
+
+def candidates(problem: CompressionProblem, elements: int, gradients: int = 1) -> tuple[PricedOption, ...]:
+    """Every option for a group of `gradients` with `elements` in all: those that compress nothing first, then each
+    compressor's in the order of the problem and of the tree. Of options whose steps hold the same for the same time the
+    first is listed only."""
+    found: dict[tuple[tuple[tuple[str, ...], int], ...], PricedOption] = {}
+    for name, steps in named_options(problem):
+        candidate = PricedOption(name, steps, works(problem, name, steps, elements, gradients))
+        found.setdefault(candidate.timing, candidate)
+    return tuple(found.values())
+
+
+def named_options(problem: CompressionProblem) -> Iterator[tuple[str | None, Option]]:
+    """Compressor and steps of every option of a problem, priced or not."""
+    most = problem.compressions
+    yield from ((None, steps) for steps in trees(problem, ()))
+    if problem.planned is not None:
+        yield None, PLANNED
+    for name in problem.names:
+        places = places_of(problem, name)
+        for steps in (*trees(problem, places), *_summed(problem, name, places)):
+            if compressions(steps) > 0 and (most is None or compressions(steps) <= most):
+                yield name, steps
+
+
+def places_of(problem: CompressionProblem, name: str) -> tuple[str, ...]:
+    """Where the problem has that compressor, the device first."""
+    return tuple(sorted(cost.place for cost in problem.compressors if cost.name == name))
+
+
+def trees(problem: CompressionProblem, places: tuple[str, ...]) -> tuple[Option, ...]:
+    """The options of the tree: flat ones, and hierarchical ones where there are several nodes of several ranks."""
+    return tuple(steps for hierarchical in hierarchies(problem) for steps in options(places, hierarchical))
+
+
+def hierarchies(problem: CompressionProblem) -> tuple[bool, ...]:
+    """Whether options are hierarchical: those first, as the exchange is by default, where nodes have several ranks."""
+    return (True, False) if problem.machines > 1 and problem.devices > 1 else (False,)
+
+
+def _summed(problem: CompressionProblem, name: str, places: tuple[str, ...]) -> Iterator[Option]:
+    known = all(cost.wire is None for cost in problem.compressors if cost.name == name)
+    algorithm = ALGORITHMS.get(name.partition(":")[0])
+    if known and algorithm is not None and algorithm.summable:
+        for hierarchical in hierarchies(problem):
+            yield from summed(places, hierarchical)
+
+
+@cache
+def undominated(found: tuple[PricedOption, ...]) -> tuple[PricedOption, ...]:
+    """Without the candidates of which another has the same resources in the same order and no step that is longer.
+
+    Only a heuristic: where tasks are served first come, first served, a shorter step may let another group's step come
+    first and end the iteration later.
+    """
+    kept: list[PricedOption] = []
+    for candidate in found:
+        rivals = [other for other in found if other is not candidate and _dominates(other, candidate)]
+        if not rivals:
+            kept.append(candidate)
+    return tuple(kept)
+
+
+def _dominates(one: PricedOption, other: PricedOption) -> bool:
+    return len(one.works) == len(other.works) and all(
+        mine.resources == theirs.resources and mine.ns <= theirs.ns
+        for mine, theirs in zip(one.works, other.works, strict=True)
+    )
+
+
+def fastest(found: Iterable[PricedOption]) -> PricedOption:
+    """The one whose steps take the least time in a row; the first of several."""
+    return min(found, key=lambda candidate: sum(work.ns for work in candidate.works))

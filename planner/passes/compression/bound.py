@@ -18,7 +18,7 @@ each group of a plan a few ns and bytes a step. Gradients so small that the step
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from treadle.planner.machine.compressors import compressor
 from treadle.planner.passes.compression.candidates import named_options
 from treadle.planner.passes.compression.least_costs import least_costs
-from treadle.planner.passes.compression.payload import MB, payload_bytes, works
+from treadle.planner.passes.compression.payload import MB, works
 from treadle.planner.passes.compression.problem import CompressionProblem
 from treadle.planner.search.bound import Argument, Bound
 
@@ -42,18 +42,20 @@ KEPT = (64, 16, 4)
 """Elements that a shard's payload keeps at least, for a gradient to be counted; most first."""
 LARGE = 0.95
 """Share of all elements that the counted gradients should have."""
+SEARCHED = "a search of all groups and options"
 SENTENCES = {
+    "compute": "forward and backward pass run one after the other on one device",
     "tail": (
         "the backward pass ends after {backward} ns, and the fastest option for the last gradient, which is ready only "
         "then, takes {tail} ns"
     ),
     "work": (
-        "from {before} ns on, when gradient {first} is ready, the gradients still to come have {elements} elements; with "
-        "the device weighted {device}, the host {host}, the links inside {intra} and between nodes {inter} of {parts}, "
-        "what the backward pass and the cheapest option for all of them take of each adds up to {compute} and "
-        "{exchange} ns"
+        "from {before} ns on, when gradient {first} is ready, large gradients of {elements} elements are still to be "
+        "exchanged; with the device weighted {device}, the host {host}, the links inside {intra} and between nodes "
+        "{inter} of {parts}, what the backward pass and the cheapest option for all of them take of each adds up to "
+        "{compute} and {exchange} ns"
     ),
-    "search": "a search of all groups and options, cut by the work that is left, looked at {nodes} prefixes",
+    "search": SEARCHED + ", cut by the work that is left, looked at {nodes} prefixes",
 }
 
 
@@ -62,10 +64,26 @@ def sentence(bound: Bound) -> str:
     return bound.argument.printed(SENTENCES)
 
 
-def lower_bound(problem: CompressionProblem) -> Bound:
-    """The larger of the two bounds."""
-    found = [_tail(problem), *_work(problem)]
-    return max(found, key=lambda bound: bound.time_ns)
+def compute(problem: CompressionProblem) -> Bound:
+    """The bound without any exchange."""
+    terms = {"forward": problem.forward_ns, "backward": problem.backward_ns}
+    return Bound(sum(terms.values()), Argument("compute", terms))
+
+
+def lower_bound(problem: CompressionProblem, stopped: Callable[[], bool] = lambda: False) -> Bound:
+    """The largest of the bounds, of those that are derived before it is `stopped`."""
+    best = compute(problem)
+    for bound in _bounds(problem):
+        best = max(best, bound, key=lambda bound: bound.time_ns)
+        if stopped():
+            break
+    return best
+
+
+def _bounds(problem: CompressionProblem) -> Iterator[Bound]:
+    yield compute(problem)
+    yield _tail(problem)
+    yield from _work(problem)
 
 
 def _tail(problem: CompressionProblem) -> Bound:
@@ -76,22 +94,20 @@ def _tail(problem: CompressionProblem) -> Bound:
     return Bound(sum(terms.values()), Argument("tail", terms))
 
 
-def _work(problem: CompressionProblem) -> list[Bound]:
+def _work(problem: CompressionProblem) -> Iterator[Bound]:
     """Bounds from the first counted gradient, from half and from nine tenths of their elements on."""
     least = _counted_from(problem)
     counted = [place for place, gradient in enumerate(problem.gradients) if gradient.elements >= least]
     if not counted:
-        return []
+        return
     sums = list(accumulate(problem.gradients[place].elements for place in counted))
     starts = {next(at for at, total in enumerate(sums) if 10 * total >= part * sums[-1]) for part in (0, 5, 9)}
     relaxed = least_costs(problem, max(1, least // problem.ranks))
-    found = []
     for start in sorted(starts):
         first, elements = counted[start], sums[-1] - (sums[start - 1] if start else 0)
         bound = _from(problem, relaxed, first, elements, len(counted) - start)
         if bound is not None:
-            found.append(bound)
-    return found
+            yield bound
 
 
 def _counted_from(problem: CompressionProblem) -> int:
@@ -114,8 +130,7 @@ def _from(
     """The bound from gradient `first` on, of which at most `groups` groups with `elements` in all are counted; None
     where one group is too small for its rounding to be negligible."""
     shard = elements // problem.ranks
-    costs = [{cost.place: cost for cost in relaxed.compressors if cost.name == name} for name in problem.names]
-    wires = [payload_bytes(each, name, shard) for each, name in zip(costs, problem.names, strict=True)]
+    wires = [cost.wire.at(shard) for cost in relaxed.compressors if cost.wire is not None]
     if min([shard, *wires]) < 2 * MARGIN:
         return None
     vectors = np.unique([_taken(relaxed, name, steps, elements) for name, steps in named_options(problem)], axis=0)

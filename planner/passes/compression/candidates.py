@@ -11,6 +11,8 @@ from treadle.planner.passes.compression.options import Option, compressions, opt
 from treadle.planner.passes.compression.payload import StepWork, works
 from treadle.planner.passes.compression.problem import CompressionProblem
 
+Named = tuple[str | None, Option]
+"""An option with its compressor, None for one that compresses nothing."""
 PLANNED: Option = ("planned@flat",)
 
 
@@ -39,17 +41,21 @@ def candidates(problem: CompressionProblem, elements: int, gradients: int = 1) -
     return tuple(found.values())
 
 
-def named_options(problem: CompressionProblem) -> Iterator[tuple[str | None, Option]]:
-    """Compressor and steps of every option of a problem, priced or not."""
-    most = problem.compressions
+def named_options(problem: CompressionProblem, only: tuple[str, ...] = ("device", "host")) -> Iterator[Named]:
+    """Every option of a problem that compresses at places of `only`: first those that compress nothing."""
     yield from ((None, steps) for steps in trees(problem, ()))
     if problem.planned is not None:
         yield None, PLANNED
     for name in problem.names:
-        places = places_of(problem, name)
+        places = tuple(place for place in places_of(problem, name) if place in only)
         for steps in (*trees(problem, places), *_summed(problem, name, places)):
-            if compressions(steps) > 0 and (most is None or compressions(steps) <= most):
+            if compressions(steps) and allowed(problem, steps):
                 yield name, steps
+
+
+def allowed(problem: CompressionProblem, steps: Option) -> bool:
+    """Whether it encodes as often as the problem lets a gradient be encoded, or less."""
+    return problem.compressions is None or compressions(steps) <= problem.compressions
 
 
 def places_of(problem: CompressionProblem, name: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from treadle.planner.errors import InputError
-from treadle.planner.passes.compression.candidates import PricedOption, candidates
+from treadle.planner.passes.compression.candidates import Named, PricedOption, candidates
 from treadle.planner.passes.compression.decisions import GradientGroup
 from treadle.planner.passes.compression.first_come import (
     BUBBLE,
@@ -89,6 +89,8 @@ class Evaluator:
         idle = [0] * self._resources
         self._states = [_State(_values([0, gradients * STRIDE]), _values(idle), idle, _values([-1, -1, 0]))]
         self._rows: dict[tuple[str | None, Option, int, bool, int], _Row] = {}
+        self._tables: dict[tuple[int, int, bool, int], tuple[tuple[Named, ...], list[tuple[int, _Row]]]] = {}
+        self._likely = -1  # the place of the last option that was an improvement, which is tried first
         self._candidates: dict[tuple[int, bool], tuple[PricedOption, ...]] = {}
 
     def candidates(self, elements: int, gradients: int = 1) -> tuple[PricedOption, ...]:
@@ -100,16 +102,41 @@ class Evaluator:
 
     def time(self, groups: Sequence[GradientGroup], above: int | None = None) -> int:
         """ns of one iteration; `above` if it is not below that."""
+        self.evaluations += 1
         old, new, begin = self._difference(groups)
         moved = [groups[place].last for place, _ in new] != [self.groups[place].last for place, _ in old]
         return self._trial(begin, old, new, self._release(groups) if moved else self._released, above)
 
     def replaced(self, place: int, compressor: str | None, steps: Option, above: int | None = None) -> int:
         """ns of one iteration with another option for one of the groups held; `above` if it is not below that."""
+        self.evaluations += 1
         group = self.groups[place]
         old = [(place, self._row(place, group, group.compressor, group.steps))]
         new = [(place, self._row(place, group, compressor, steps))]
         return self._trial(min(group.last // SPACING, len(self._states) - 1), old, new, self._released, above)
+
+    def improved(self, place: int, options: tuple[Named, ...], below: int) -> tuple[int, int] | None:
+        """The least ns of an iteration with one of `options` for one of the groups held, and the first place among them
+        that gives it; None if none is below `below`. Every option counts as an evaluation."""
+        group = self.groups[place]
+        begin = min(group.last // SPACING, len(self._states) - 1)
+        old = [(place, self._row(place, group, group.compressor, group.steps))]
+        gaps = self._states[begin].gaps
+        least = [ns + gap for ns, gap in zip(self._with([], old), gaps, strict=True)]
+        rows = self._rows_of(place, options)
+        best: tuple[int, int] | None = None
+        for number, row in sorted(rows, key=lambda each: each[0] != self._likely):
+            limit = below if best is None else best[0] + (number < best[1])
+            most = limit - self.problem.forward_ns
+            if any(ns + more >= most for ns, more in zip(least, row.work, strict=True)):
+                continue
+            ns = self._trial(begin, old, [(place, row)], self._released, limit)
+            if ns < limit:
+                best = ns, number
+        self.evaluations += len(options)
+        if best is not None:
+            self._likely = best[1]
+        return best
 
     def hold(self, groups: Sequence[GradientGroup]) -> int:
         """ns of one iteration. Later trials begin where they differ from `groups`."""
@@ -130,10 +157,16 @@ class Evaluator:
         self.bubble_ns = int(reached.marks[BUBBLE])
         return self._end(reached)
 
-    def sent_ns(self, place: int) -> int:
-        """When the last step of a group held ends, from the start of the backward pass on."""
-        steps = sum(ns >= 0 for ns in self._ns[place * STRIDE : (place + 1) * STRIDE])
-        return int(self._ends[place * STRIDE + steps - 1])
+    def ended_ns(self) -> list[int]:
+        """When the last step of each group held ends, from the start of the backward pass on."""
+        ends, ns = list(self._ends), list(self._ns)
+        found = []
+        for begin in range(0, len(self.groups) * STRIDE, STRIDE):
+            last = begin
+            while ns[last + 1] >= 0:
+                last += 1
+            found.append(int(ends[last]))
+        return found
 
     def _difference(self, groups: Sequence[GradientGroup]) -> tuple[list[_Placed], list[_Placed], int]:
         """What goes and what comes from the groups held to `groups`, and the last state before that."""
@@ -156,7 +189,6 @@ class Evaluator:
 
     def _trial(self, begin: int, old: list[_Placed], new: list[_Placed], released: Values, above: int | None) -> int:
         """ns of an iteration with rows `new` for `old`, or `above`."""
-        self.evaluations += 1
         state = self._states[begin]
         work = self._with(new, old)
         limits = [UNLIMITED] * self._resources
@@ -208,6 +240,19 @@ class Evaluator:
             gradients = group.last - group.first + 1
             row = self._rows[key] = self._priced(compressor, steps, elements, gradients, worker)
         return row
+
+    def _rows_of(self, place: int, options: tuple[Named, ...]) -> list[tuple[int, _Row]]:
+        """The rows of options that differ in what they hold, each with the first place that has it."""
+        group = self.groups[place]
+        elements = self._sums[group.last + 1] - self._sums[group.first]
+        key = id(options), elements, group.first != group.last, place % self.problem.host_workers
+        if key not in self._tables:
+            unlike: dict[tuple[tuple[int, ...], ...], tuple[int, _Row]] = {}
+            for number, (compressor, steps) in enumerate(options):
+                row = self._row(place, group, compressor, steps)
+                unlike.setdefault((tuple(row.first), tuple(row.second), tuple(row.ns)), (number, row))
+            self._tables[key] = options, list(unlike.values())
+        return self._tables[key][1]
 
     def _priced(self, compressor: str | None, steps: Option, elements: int, gradients: int, worker: int) -> _Row:
         first, second, lengths = [0] * STRIDE, [0] * STRIDE, [-1] * STRIDE

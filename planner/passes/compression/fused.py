@@ -14,8 +14,8 @@ from treadle.planner.passes.compression.decisions import GradientGroup
 from treadle.planner.passes.compression.group_costs import Decoding, GroupCosts, Grouping, costs_of
 from treadle.planner.passes.compression.problem import CompressionProblem
 
-NODE_LIMIT = 1_000_000
-"""Groups that the search of the paper tries; it may need years for a few hundred gradients."""
+NODE_LIMIT = 200_000
+"""Groups that the search of the paper tries for each compressor; proving a few hundred gradients may take days."""
 WIDTH = 32
 """States at a boundary where a group may have one of several options."""
 

@@ -7,21 +7,24 @@ over all groups and options then proves the best, or finds it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from treadle.planner.passes.compression.candidates import PricedOption, named_options
 from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.exact import Exact, exact
 from treadle.planner.passes.compression.front import through_boundaries
-from treadle.planner.passes.compression.local_search import Groups, improved
+from treadle.planner.passes.compression.local_search import Groups, fits, improved
 from treadle.planner.passes.compression.palette import palette
 from treadle.planner.passes.compression.problem import CompressionProblem
 
 IMPROVED = 2
-"""Plans that the local search begins from."""
-SMALL = 6
-"""The most gradients for which all groups and options are searched."""
-NODE_LIMIT = 200_000
+"""Plans that the local search begins from in a round."""
+ROUNDS = 3
+"""Each round has a new front, by the rates of the best plan."""
+BRANCHES = 10_000
+"""All groups and options are searched where all ranges of gradients have at most as many options together."""
+NODE_LIMIT = 100_000
 """Prefixes of groups that branch and bound looks at."""
 
 
@@ -52,18 +55,33 @@ def joint(
             best, best_ns = groups, ns
             offer(groups, ns)
 
-    if not stopped():
-        options = palette(problem, evaluator)
-        pool = [*starts.values(), *through_boundaries(problem, best, options, stopped)]
-        unlike = {groups: evaluator.time(groups) for groups in pool}
-        for groups, ns in unlike.items():
-            better(groups, ns)
-        for start in sorted(unlike, key=lambda groups: unlike[groups])[:IMPROVED]:
-            improved(problem, evaluator, start, options, stopped=stopped, offer=better)
+    def choices(first: int, last: int) -> Sequence[PricedOption]:
+        if not fits(problem, first, last):
+            return ()
+        elements = sum(gradient.elements for gradient in problem.gradients[first : last + 1])
+        return evaluator.candidates(elements, last - first + 1)
+
+    options = palette(problem, evaluator, stopped)
+    tried: set[Groups] = set()
+    for _ in range(ROUNDS):
+        before = best_ns
+        pool = {groups: evaluator.time(groups) for groups in starts.values()}
+        if not stopped():
+            pool |= {groups: evaluator.time(groups) for groups in through_boundaries(problem, best, options, stopped)}
+        for groups in sorted(pool.keys() - tried, key=lambda groups: pool[groups])[:IMPROVED]:
+            better(groups, pool[groups])
+            tried.add(groups)
+            improved(problem, evaluator, groups, options, stopped=stopped, offer=better)
+        if best_ns == before or stopped():
+            break
     found = None
-    if len(problem.gradients) <= SMALL and not stopped():
-        found = exact(problem, evaluator, lambda first, last: evaluator.candidates(
-            sum(gradient.elements for gradient in problem.gradients[first : last + 1]), last - first + 1
-        ), best, node_limit=NODE_LIMIT, expired=stopped)  # fmt: skip
+    if _branches(problem) <= BRANCHES and not stopped():
+        found = exact(problem, evaluator, choices, best, node_limit=NODE_LIMIT, expired=stopped)
         better(found.groups, found.ns)
     return Joint(best, best_ns, found)
+
+
+def _branches(problem: CompressionProblem) -> int:
+    """How many options all ranges of gradients have together."""
+    count = len(problem.gradients)
+    return count * (count + 1) // 2 * sum(1 for _ in named_options(problem))

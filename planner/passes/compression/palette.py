@@ -6,6 +6,7 @@ A coarse grid of prices at a few sizes finds it but for options that are best at
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
@@ -29,11 +30,16 @@ MOST = 32
 """Options that are kept: those that are best most often."""
 
 
-def palette(problem: CompressionProblem, evaluator: Evaluator) -> tuple[Named, ...]:
-    """The options that a search chooses from for any group, those that compress nothing first."""
+def palette(
+    problem: CompressionProblem, evaluator: Evaluator, stopped: Callable[[], bool] = lambda: False
+) -> tuple[Named, ...]:
+    """The options that a search chooses from for any group, those that compress nothing first; of fewer sizes if it is
+    `stopped`."""
     wins: dict[Named, int] = {}
     weights = np.array([prices for prices in product(PRICES, repeat=len(RESOURCES)) if any(prices)], np.float64)
     for elements in representative(problem):
+        if stopped():
+            break
         found = evaluator.candidates(elements)
         taken = np.array([_taken(option) for option in found], np.float64)
         cost = taken[:, :-1] @ weights.T + ROW * taken[:, -1:]
@@ -42,7 +48,9 @@ def palette(problem: CompressionProblem, evaluator: Evaluator) -> tuple[Named, .
             key = option.compressor, option.steps
             wins[key] = wins.get(key, 0) + 1
     ranked = sorted(wins, key=lambda named: -wins[named])[:MOST]
-    known: list[Named] = [(None, plain_option(problem)), *((None, PLANNED) for _ in [problem.planned] if _ is not None)]
+    known: list[Named] = [(None, plain_option(problem))]
+    if problem.planned is not None:
+        known.append((None, PLANNED))
     if problem.compressions != 0:
         known += [(name, fused_option(problem, name)) for name in problem.names]
     return tuple(sorted({*ranked, *known}, key=lambda named: (named[0] is not None, named[0] or "", named[1])))

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from treadle.planner.documents.plan import InputRef, Plan, Provenance
 from treadle.planner.errors import InputError
-from treadle.planner.passes.compression.bound import lower_bound, sentence
+from treadle.planner.passes.compression.bound import compute, lower_bound, sentence
 from treadle.planner.passes.compression.check import check
 from treadle.planner.passes.compression.decided import decided, plain_groups
 from treadle.planner.passes.compression.decisions import CompressionDecisions
@@ -76,11 +76,12 @@ class _Search:
             gap = relative_gap(ns, self.least_ns)
             self.on_progress(Progress(ns, self.least_ns, gap, self.clock.elapsed_s, name))
 
-    def add(self, plans: Mapping[str, Groups]) -> None:
-        """More plans by name."""
+    def add(self, plans: Mapping[str, Groups], *, rivals: bool = False) -> None:
+        """More plans by name; rivals are only what others are compared with."""
         for name, groups in plans.items():
             self.found[name] = groups
-            self.offer(groups, self.evaluator.time(groups), name)
+            if not rivals:
+                self.offer(groups, self.evaluator.time(groups), name)
 
 
 def plan_compression(
@@ -112,12 +113,10 @@ def _planned(
     on_progress: Callable[[Progress], None] | None,
     on_plan: Callable[[Plan[CompressionDecisions]], None] | None,
 ) -> Plan[CompressionDecisions]:
-    bound = Bound(problem.forward_ns + problem.backward_ns, Argument("compute", {
-        "forward": problem.forward_ns, "backward": problem.backward_ns
-    }))  # fmt: skip
+    bound = compute(problem)
 
     def plan(groups: Groups, interrupted: bool = True) -> Plan[CompressionDecisions]:
-        decisions = decided(problem, groups, {} if interrupted else rivals(search))
+        decisions = decided(problem, groups, search.found)
         return certified(
             decisions,
             time_ns=decisions.time_ns,
@@ -140,9 +139,12 @@ def _planned(
     incumbent = Incumbent[Groups](publish, ends=clock.ends, now=clock.now)
     evaluator = Evaluator(problem)
     search = _Search(problem, evaluator, clock, incumbent, on_progress, bound.time_ns)
-    search.add({UNCOMPRESSED: plain_groups(problem)})
+    faithful = options.as_published and bool(problem.names) and problem.compressions != 0
+    search.add({UNCOMPRESSED: plain_groups(problem)}, rivals=faithful)
     if options.method != "espresso":
         _cupcake(search, options.as_published)
+    bound = lower_bound(problem, search.stopped)
+    search.least_ns = bound.time_ns
     if options.method == "joint":
         result = joint(
             problem, evaluator, search.found, stopped=search.stopped,
@@ -152,8 +154,6 @@ def _planned(
             search.record["nodes"] = result.exact.nodes
             if result.exact.complete:
                 bound = Bound(result.ns, Argument("search", facts={"nodes": result.exact.nodes}))
-    if bound.argument.kind != "search" and not search.stopped():
-        bound = lower_bound(problem)
     return plan(search.best, clock.stop.is_set())
 
 
@@ -170,8 +170,3 @@ def _cupcake(search: _Search, as_published: bool) -> None:
         search.record["nodes"] = sum(each.nodes for each in searched.values())
         search.record["incomplete"] = [name for name, each in searched.items() if not each.complete]
     search.add({name: each.groups for name, each in plans.items()})
-
-
-def rivals(search: _Search) -> dict[str, Groups]:
-    """The plans that the report sets against the best: all that were found."""
-    return search.found

@@ -68,7 +68,17 @@ class CompressionPass(Pass[CompressionDecisions]):
         return decisions.problem.forward_ns + decisions.problem.backward_ns
 
     def rebound(self, plan: Plan[CompressionDecisions], found: Inputs) -> Rebound:
-        return Rebound([], self.least_ns(plan.decisions))
+        """What a search of all groups and options proved is not derived again."""
+        from treadle.planner.passes.compression.bound import SEARCHED, lower_bound
+
+        proof = plan.certificate
+        if proof.lower_bound <= self.least_ns(plan.decisions):
+            return Rebound([], self.least_ns(plan.decisions))
+        bound = lower_bound(plan.decisions.problem).time_ns
+        if proof.lower_bound > bound and not proof.argument.startswith(SEARCHED):
+            finding = f"certificate: lower bound {proof.lower_bound:g} ns, the problem proves only {bound} ns"
+            return Rebound([finding], bound)
+        return Rebound([], bound)
 
     def nodes(self, decisions: CompressionDecisions, hardware: Hardware) -> int | None:
         return decisions.problem.machines

@@ -23,7 +23,7 @@ Given = tuple[CompressionProblem, dict[str, InputRef]]
 
 
 def by_hand(file: str) -> Given:
-    """The problem in a file. Raises InputError where there is none."""
+    """The problem in a file. Raises InputError for a file that holds another thing."""
     problem = store.load(file, CompressionProblem)
     return problem, {"problem": InputRef(file=Path(file).name, digest=store.digest(problem))}
 

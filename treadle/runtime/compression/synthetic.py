@@ -54,7 +54,7 @@ class SyntheticModel(nn.Module):
 
 
 class _Ready(torch.autograd.Function):
-    """A scalar of a parameter; its gradient is given, and ready after a time."""
+    """Zero; the gradient of its parameter is given, and ready after a time."""
 
     @staticmethod
     def forward(ctx: Any, parameter: Tensor, values: Tensor, ns: int, sleeper: Sleeper) -> Tensor:

@@ -110,8 +110,8 @@ def low_bits(elements: int, kept: int) -> int:
 
 def index_bytes(elements: int, kept: int) -> int:
     """Bytes of `kept` ascending indices below `elements`: their low bits, then the differences of their high bits in
-    unary, a one for every index and a zero for every value of the high bits. At most 0.6 bits an index above the
-    logarithm of the number of subsets (the coding of Elias and of Fano)."""
+    unary, a one for every index and a zero for every value of the high bits. For ratios up to 0.1 that is at most 0.6
+    bits an index above the logarithm of the number of subsets (the coding of Elias and of Fano)."""
     low = low_bits(elements, kept)
     return words(kept * low, 32) + words(kept + (elements >> low) + 1, 32)
 

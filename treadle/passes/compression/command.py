@@ -182,6 +182,6 @@ def describe(facts: dict[str, Any]) -> None:
         typer.echo(f"{name:<13}{text}")
     print_table(
         "compared with",
-        ("groups of", "iteration", "times"),
+        ("choice", "iteration", "times"),
         [(name, format_time(ns), f"{ns / max(1, time):.2f}") for name, ns in facts["rivals_ns"].items()],
     )

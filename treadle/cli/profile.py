@@ -48,10 +48,15 @@ Wherever a profile is asked for: a shipped name, a file, or `local` for this mac
 
 @command.command("list")
 def list_(*, as_json: Json = False) -> None:
-    """List the profiles that ship with treadle."""
+    """List the profiles that ship with treadle, and the costs of gradient compression."""
+    from treadle.cli.profile_compression import list_costs, shipped_costs
+
     profiles = [load_hardware(name) for name in resources.names("profiles")]
     if as_json:
-        print_json("profile-list", {"profiles": [_summary(profile) for profile in profiles]})
+        compression = [name for name, _ in shipped_costs()]
+        print_json(
+            "profile-list", {"profiles": [_summary(profile) for profile in profiles], "compression": compression}
+        )
         return
     rows = [
         (each.name, each.all_nodes, _devices(each), _fabric(each), each.network.kind if each.network else "none")
@@ -59,6 +64,7 @@ def list_(*, as_json: Json = False) -> None:
     ]
     columns = ("name", "nodes", "devices per node", "links in a node", "network")
     print_table("", columns, [*rows, (LOCAL, 1, "this machine", None, None)])
+    list_costs()
 
 
 @command.command()
@@ -75,7 +81,16 @@ def show(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the profile NAME (a shipped name, a file, or `local`)."""
+    """Show the profile NAME (a shipped name, a file, or `local`), or such costs of gradient compression."""
+    from treadle.cli.profile_compression import costs_named, show_costs
+
+    costs = None if name in resources.names("profiles") else costs_named(name)
+    if costs is not None:
+        if nodes is not None or svg is not None:
+            given = "--nodes" if svg is None else "--svg"
+            raise InputError("found costs of gradient compression, expected a hardware profile with it", where=given)
+        show_costs(costs, as_json)
+        return
     hardware = load_hardware(name, nodes)
     if svg is not None:
         from treadle.probe.draw import topology_svg

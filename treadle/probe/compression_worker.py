@@ -6,41 +6,26 @@ Gradients are normally distributed, and encodings take their residual along, as 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from treadle.planner.documents.compression_costs import Place
 from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.errors import CheckFailed
+from treadle.planner.machine.compressors import compressor
+from treadle.probe.measured_codecs import CodecMaker, MeasuredCodec
 from treadle.probe.repeats import PASSES, Repeats
 
 PIECES = (1, 4, 16)
 """Numbers of payloads that are decoded together."""
 MOST_ELEMENTS = 1 << 25
 """Elements of all payloads that are decoded together, to spare memory."""
-PACKED = 8
-"""Gradients that are copied into one buffer."""
 GUARD_BYTES = 64
 FILLS = (0x00, 0xFF)
-
-
-class PayloadCodec(Protocol):
-    """A compressor for vectors of one length, as `treadle.kernels.compression.codec` makes them."""
-
-    wire_bytes: int
-
-    def encode(self, values: Tensor, payload: Tensor, residual: Tensor | None, seed: int) -> None: ...
-
-    def decode_add(self, payloads: Tensor, out: Tensor, seed: int) -> None: ...
-
-
-class CodecMaker(Protocol):
-    """`treadle.kernels.compression.codec`."""
-
-    def __call__(self, name: str, elements: int, *, device: str) -> PayloadCodec: ...
 
 
 class Series(NamedTuple):
@@ -52,26 +37,8 @@ class Series(NamedTuple):
     pieces: int = 1
 
 
-class WireBytes(NamedTuple):
-    """Bytes that an encoding wrote, in one stretch; `untouched` ones inside were left as they were."""
-
-    name: str
-    place: Place
-    elements: int
-    bytes: int
-    untouched: int
-
-
-@dataclass
-class CompressionTimes:
-    """Ns by series and elements, the least of several, and bytes of payloads."""
-
-    times: dict[Series, dict[int, float]] = field(default_factory=dict)
-    wires: list[WireBytes] = field(default_factory=list)
-
-    def add(self, series: Series, elements: int, ns: float) -> None:
-        by_size = self.times.setdefault(series, {})
-        by_size[elements] = min(ns, by_size.get(elements, ns))
+Times = dict[Series, dict[int, float]]
+"""Ns by series and elements, the least of several medians."""
 
 
 class _Copied(NamedTuple):
@@ -85,15 +52,17 @@ class _Copied(NamedTuple):
 def measured_compressors(
     names: tuple[str, ...],
     sizes: tuple[int, ...],
+    packed: int,
     repeats: Repeats,
     maker: CodecMaker,
     on_step: Callable[[str], None],
-) -> CompressionTimes:
-    """Times of each compressor at each place, and of the copy of gradients into one buffer, over `sizes` in elements.
+) -> Times:
+    """Times of each compressor at each place, and of the copy of `packed` gradients into one buffer, over `sizes` in
+    elements.
 
-    Raises what the compressors raise.
+    Raises CheckFailed for a payload of another size than plans count with, and what the compressors raise.
     """
-    found = CompressionTimes()
+    found: Times = {}
     steps = PASSES * compression_steps(names, sizes, repeats.device.type)
     for number, (place, name, elements) in enumerate(steps):
         on_step(f"{number}/{len(steps)} steps: {name or 'copies'} on the {place}, {format_bytes(4 * elements)}")
@@ -101,7 +70,7 @@ def measured_compressors(
         if name:
             _compressor(name, place, values, repeats, maker, found)
         else:
-            found.add(Series("pack"), elements, repeats.median_ns(_packing(values)))
+            _add(found, Series("pack"), elements, repeats.median_ns(_packing(values, packed)))
     return found
 
 
@@ -113,32 +82,46 @@ def compression_steps(names: tuple[str, ...], sizes: tuple[int, ...], device: st
     return [*steps, *(("device", "", elements) for elements in sizes)]
 
 
-def _compressor(
-    name: str, place: Place, values: Tensor, repeats: Repeats, maker: CodecMaker, found: CompressionTimes
-) -> None:
+def _compressor(name: str, place: Place, values: Tensor, repeats: Repeats, maker: CodecMaker, found: Times) -> None:
     elements = values.numel()
     device = torch.device("cpu") if place == "host" else values.device
-    codec = maker(name, elements, device=device.type)
-    found.wires.append(WireBytes(name, place, elements, *written_bytes(codec, values.to(device))))
+    make = partial(maker, name, elements, device=device.type)
+    require_wire(f"{name} on the {place}", make, values.to(device), compressor(name).wire_bytes(elements))
+    codec = make()
     copied = _uncopied if device == values.device else _pinned
     encode, payload = _encoding(codec, values, copied)
-    found.add(Series("encode", name, place), elements, repeats.median_ns(encode))
-    for pieces in PIECES:
+    _add(found, Series("encode", name, place), elements, repeats.median_ns(encode))
+    for pieces in PIECES if compressor(name).algorithm.messages == 1 else (1,):
         if pieces == 1 or pieces * elements <= MOST_ELEMENTS:
             decode = _decoding(codec, payload.repeat(pieces), values, copied)
-            found.add(Series("decode", name, place, pieces), elements, repeats.median_ns(decode))
+            _add(found, Series("decode", name, place, pieces), elements, repeats.median_ns(decode))
 
 
-def written_bytes(codec: PayloadCodec, values: Tensor) -> tuple[int, int]:
+def _add(found: Times, series: Series, elements: int, ns: float) -> None:
+    by_size = found.setdefault(series, {})
+    by_size[elements] = min(ns, by_size.get(elements, ns))
+
+
+def require_wire(what: str, make: Callable[[], MeasuredCodec], values: Tensor, expected: int) -> None:
+    """Raises CheckFailed where an encoding writes other bytes than the `expected` ones, all of them."""
+    written, untouched = written_bytes(make, values)
+    if written != expected:
+        raise CheckFailed(f"{what}: {values.numel()} elements have a payload of {written} bytes, expected {expected}")
+    if untouched:
+        raise CheckFailed(f"{what}: {values.numel()} elements leave {untouched} bytes of {expected} as they were")
+
+
+def written_bytes(make: Callable[[], MeasuredCodec], values: Tensor) -> tuple[int, int]:
     """How many bytes an encoding writes, from the first to the last one, and how many of them it leaves as they were.
 
     Memory around a payload has one content and then another: bytes that differ between the two were not written.
     """
-    buffers = [
-        torch.full((codec.wire_bytes + GUARD_BYTES,), fill, dtype=torch.uint8, device=values.device) for fill in FILLS
-    ]
-    for buffer in buffers:
+    buffers = []
+    for fill in FILLS:
+        codec = make()
+        buffer = torch.full((codec.wire_bytes + GUARD_BYTES,), fill, dtype=torch.uint8, device=values.device)
         codec.encode(values, buffer[: codec.wire_bytes], None, 0)
+        buffers.append(buffer)
     written = (buffers[0] == buffers[1]).nonzero()
     last = 0 if not len(written) else 1 + int(written[-1])
     return last, last - len(written)
@@ -154,7 +137,7 @@ def _pinned(tensor: Tensor) -> _Copied:
 
 
 def _encoding(
-    codec: PayloadCodec, values: Tensor, copied: Callable[[Tensor], _Copied]
+    codec: MeasuredCodec, values: Tensor, copied: Callable[[Tensor], _Copied]
 ) -> tuple[Callable[[], object], Tensor]:
     """A call that encodes with a residual, and the payload that it leaves where gradients are."""
     payload = torch.empty(codec.wire_bytes, dtype=torch.uint8, device=values.device)
@@ -171,7 +154,7 @@ def _encoding(
 
 
 def _decoding(
-    codec: PayloadCodec, payloads: Tensor, values: Tensor, copied: Callable[[Tensor], _Copied]
+    codec: MeasuredCodec, payloads: Tensor, values: Tensor, copied: Callable[[Tensor], _Copied]
 ) -> Callable[[], object]:
     """A call that adds up what the payloads hold, from zero."""
     source, out = copied(payloads), copied(torch.empty_like(values))
@@ -186,10 +169,10 @@ def _decoding(
     return decode
 
 
-def _packing(values: Tensor) -> Callable[[], object]:
-    """A call that copies PACKED gradients into one buffer."""
-    gradients = [part.clone() for part in values.chunk(PACKED)]
-    places = list(torch.empty_like(values).chunk(PACKED))
+def _packing(values: Tensor, packed: int) -> Callable[[], object]:
+    """A call that copies `packed` gradients into one buffer."""
+    gradients = [part.clone() for part in values.chunk(packed)]
+    places = list(torch.empty_like(values).chunk(packed))
 
     def pack() -> None:
         for place, gradient in zip(places, gradients, strict=True):

@@ -19,7 +19,7 @@ from treadle.planner.documents.compression_costs import (
     RoutineCost,
 )
 from treadle.planner.documents.scalars import many
-from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
+from treadle.planner.errors import InputError, MissingBackendError
 from treadle.planner.machine.compressors import compressor
 from treadle.probe.cost_fit import DOUBTFUL
 from treadle.probe.curve_fit import CurveFit, fit_curve
@@ -28,12 +28,15 @@ from treadle.runtime.joined import joined_rank, started_rank
 from treadle.runtime.launch import launch, send
 
 if TYPE_CHECKING:
-    from treadle.probe.compression_worker import CodecMaker, CompressionTimes, Series
+    from treadle.probe.compression_worker import Series, Times
+    from treadle.probe.measured_codecs import CodecMaker
     from treadle.probe.routine_worker import RoutineSeries
 
 SIZES = (1 << 10, 1 << 12, *(1 << step for step in range(14, 27)))
 """Bytes of gradients: 1 KiB to 64 MiB."""
 LARGEST = 1 << 30
+PACKED = 8
+"""Gradients that are copied into one buffer."""
 STALL_SECONDS = 300.0
 OnStep = Callable[[str], None]
 
@@ -63,7 +66,7 @@ class _Settings:
 class _Times:
     """What a process found; all of them found the same."""
 
-    compressors: CompressionTimes
+    compressors: Times
     routines: dict[RoutineSeries, dict[int, float]]
     device: str
     threads: int
@@ -109,7 +112,6 @@ def measure_compression(
         assert together is not None
         found = launch(together, _work, (settings,), STALL_SECONDS, on_message=on_step)[0]
     world = joined[1] if joined else together or 1
-    require_wires(found.compressors)
     return _document(found, world, joined is not None, command)
 
 
@@ -122,6 +124,7 @@ def _measured(settings: _Settings, rank: int, world: int, on_step: OnStep) -> _T
     import torch
 
     from treadle.probe.compression_worker import measured_compressors
+    from treadle.probe.measured_codecs import measured_codec
     from treadle.probe.repeats import Repeats
     from treadle.probe.routine_worker import measured_routines
     from treadle.runtime.collective.grouped import nccl_group
@@ -133,12 +136,13 @@ def _measured(settings: _Settings, rank: int, world: int, on_step: OnStep) -> _T
         device = nccl_group()[1] if is_joined else torch.device("cuda", rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
     repeats = Repeats(device, world > 1)
-    maker = settings.maker or importlib.import_module("treadle.kernels.compression").codec
     routines = {}
     if is_joined:
         options = {"backend": "nccl"} if device.type == "cuda" else {}
         routines = measured_routines(scope_groups(ranks_of_host(world), **options), repeats, on_step)
-    times = measured_compressors(settings.names, settings.sizes, repeats, maker, on_step)
+    times = measured_compressors(
+        settings.names, settings.sizes, PACKED, repeats, settings.maker or measured_codec, on_step
+    )
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
     return _Times(times, routines, name, torch.get_num_threads())
 
@@ -151,20 +155,8 @@ def ranks_of_host(world: int) -> int:
     return int(text)
 
 
-def require_wires(found: CompressionTimes) -> None:
-    """Raises CheckFailed where an encoding wrote other bytes than those that plans count with."""
-    for wire in found.wires:
-        expected = compressor(wire.name).wire_bytes(wire.elements)
-        where = f"{wire.name} on the {wire.place}: {wire.elements} elements"
-        if wire.bytes != expected:
-            raise CheckFailed(f"{where} have a payload of {wire.bytes} bytes, expected {expected}")
-        if wire.untouched:
-            raise CheckFailed(f"{where} leave {many(wire.untouched, 'byte')} of {expected} as they were")
-
-
 def _document(found: _Times, world: int, is_joined: bool, command: str) -> MeasuredCompression:
-    times = found.compressors.times
-    series = {each: fit_curve(by_size) for each, by_size in times.items()}
+    series = {each: fit_curve(by_size) for each, by_size in found.compressors.items()}
     fits = {series_text(each): fit for each, fit in series.items()}
     pack = next(fit for each, fit in series.items() if each.work == "pack")
     compressors = [_cost(each, series) for each in series if each.work == "encode"]
@@ -185,7 +177,7 @@ def _document(found: _Times, world: int, is_joined: bool, command: str) -> Measu
         compressors=tuple(compressors),
         routines=tuple(routines),
         pack=Curve(points=pack.points),
-        sources=_sources(found, world, is_joined, is_gpu, command, compressors),
+        sources=_sources(found, world, is_joined, command, len(compressors) // 2 if is_gpu else 0),
     )
     return MeasuredCompression(costs, fits)
 
@@ -208,18 +200,18 @@ def series_text(series: Series) -> str:
     return f"{series.work}{pieces} {series.name} on the {series.place}"
 
 
-def _sources(
-    found: _Times, world: int, is_joined: bool, is_gpu: bool, command: str, compressors: Sequence[CompressorCost]
-) -> dict[str, str]:
-    cpu = f"{cpu_model()}, {many(cores(), 'core')} and {many(found.threads, 'thread')} a process"
+def _sources(found: _Times, world: int, is_joined: bool, command: str, gpu: int) -> dict[str, str]:
+    """By path prefix; the first `gpu` compressors ran on a GPU."""
     at_once = f"{world} processes at once" if world > 1 else "one process"
-    how = f"measured: `{command}`, {at_once}, {{}}; medians of repeats, fitted with a plateau"
-    sources = {"pack": how.format(found.device if is_gpu else cpu)}
-    for place, cost in enumerate(compressors):
-        where = found.device if is_gpu and cost.place == "device" else cpu
-        copies = ", with copies to and from pinned memory" if is_gpu and cost.place == "host" else ""
-        same = ", the device of these gradients" if not is_gpu and cost.place == "host" else ""
-        sources[f"compressors[{place}]"] = how.format(f"{where}{copies}{same}")
+    how = f"measured: `{command}`, {at_once}; medians of repeats, fitted with a plateau"
+    cpu = f"{cpu_model()}, {many(cores(), 'core')}, {many(found.threads, 'thread')} a process"
+    if gpu:
+        sources = {f"compressors[{place}]": f"{how}; {found.device}" for place in range(gpu)}
+        copies = "with copies to and from pinned memory"
+        sources |= {f"compressors[{gpu + place}]": f"{how}; {cpu}, {copies}" for place in range(gpu)}
+    else:
+        sources = {"compressors": f"{how}; {cpu}, which is device and host"}
+    sources["pack"] = f"{how}; {found.device if gpu else cpu}, of {PACKED} gradients"
     if is_joined:
-        sources["routines"] = how.format("NCCL" if is_gpu else "gloo")
+        sources["routines"] = f"{how}; {'NCCL' if gpu else 'gloo'}"
     return sources

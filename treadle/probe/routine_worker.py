@@ -45,9 +45,9 @@ def measured_routines(
 ) -> dict[RoutineSeries, dict[int, float]]:
     """Ns by collective and the bytes that each rank brings; all groups of a scope work at the same time."""
     found: dict[RoutineSeries, dict[int, float]] = {}
-    collectives = PASSES * _collectives(groups)
-    for number, (scope, routine) in enumerate(collectives):
-        on_step(f"{number}/{len(collectives)} collectives: {routine}, {scope}")
+    steps = PASSES * collectives(groups)
+    for number, (scope, routine) in enumerate(steps):
+        on_step(f"{number}/{len(steps)} collectives: {routine}, {scope}")
         group = groups.of(scope)
         by_size = found.setdefault(RoutineSeries(routine, scope, distributed.get_world_size(group)), {})
         for size, ns in _times(routine, group, repeats):
@@ -77,7 +77,7 @@ def _result(routine: Routine, group: Any, source: torch.Tensor) -> torch.Tensor 
     return source.new_empty(result_elements(routine, source.numel(), ranks))
 
 
-def _collectives(groups: ScopeGroups) -> list[tuple[Scope, Routine]]:
+def collectives(groups: ScopeGroups) -> list[tuple[Scope, Routine]]:
     """Those inside nodes and between them only where there are both."""
     scopes: tuple[Scope, ...] = ("flat", "intra", "inter") if groups.intra and groups.inter else ("flat",)
     return [(scope, routine) for scope in scopes for routine in ROUTINES]

@@ -18,7 +18,7 @@ from treadle.runtime.compression.coders import Coders
 from treadle.runtime.compression.ddp import DdpExchange
 from treadle.runtime.compression.exchange import PlannedExchange, lost_rank
 from treadle.runtime.compression.streams import CudaStreams
-from treadle.runtime.compression.watch import RankWatch
+from treadle.runtime.compression.watch import watch_of
 
 CALLER = "treadle.compress.attach"
 
@@ -64,7 +64,7 @@ def attach_ddp(
         decisions.problem.host_workers,
         CudaStreams(device) if device.type == "cuda" else None,
     )
-    watch = RankWatch(distributed.group.WORLD, lambda rank: exchange.fail(lost_rank(rank)))
+    watch = watch_of(distributed.group.WORLD, lambda rank: exchange.fail(lost_rank(rank)))
     exchange.lost_within = watch.lost_within
     ordered: list[nn.Parameter] = [parameters[gradient.name] for gradient in gradients]
     return DdpExchange(model, ordered, exchange, coders, watch)

@@ -14,6 +14,7 @@ from torch import Tensor
 from treadle.kernels.compression import Codec, Feedback, PowerSGD, codec
 from treadle.kernels.compression.codec import IDENTITY
 from treadle.kernels.compression.feedback import seed_of
+from treadle.planner.documents.scalars import many
 from treadle.planner.errors import InputError
 from treadle.planner.machine.compressors import ALGORITHMS, compressor
 from treadle.runtime.compression.group_run import Coder
@@ -90,10 +91,8 @@ class KernelCoders(Coders):
         expected = {key for key, name in self.groups.items() if keeps(name)}
         dropped, fresh = saved - (expected if fits else set()), expected - (saved if fits else set())
         if dropped or fresh:
-            log.warning(
-                "the plan differs from that of the state: residuals of %d groups are dropped, those of %d start at 0",
-                *(len(dropped), len(fresh)),
-            )
+            lost, new = many(len(dropped), "group"), many(len(fresh), "group")
+            log.warning("the plan differs from that of the state: residuals of %s dropped, of %s start at 0", lost, new)
 
     def norms(self) -> dict[str, float]:
         found = {**self.own.norms(), **self.shared.norms()}

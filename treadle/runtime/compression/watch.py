@@ -8,7 +8,7 @@ from __future__ import annotations
 import selectors
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from threading import Event, Thread
 from typing import Any
@@ -23,19 +23,11 @@ GOODBYE = -1
 
 
 class RankWatch:
-    """Calls `on_lost` with the first rank that ended without `close`, on a thread of its own. All ranks of `group` make
-    one together. Raises CheckFailed where a rank cannot be reached."""
+    """Calls `on_lost` with the first rank that ended without `close`, on a thread of its own. `sockets` lead to the
+    other ranks, by rank."""
 
-    def __init__(self, group: Any, on_lost: Callable[[int], None]) -> None:
-        rank, ranks = distributed.get_rank(group), distributed.get_world_size(group)
-
-        def gather(value: Any) -> list[Any]:
-            values: list[Any] = [None] * ranks
-            distributed.all_gather_object(values, value, group=group)
-            return values
-
-        self.sockets = {other: each for other, each in enumerate(connect(rank, ranks, gather)) if each is not None}
-        self.on_lost = on_lost
+    def __init__(self, sockets: Mapping[int, socket.socket], on_lost: Callable[[int], None]) -> None:
+        self.sockets, self.on_lost = sockets, on_lost
         self.lost: int | None = None
         self.noticed = Event()
         self.closed = False
@@ -67,17 +59,30 @@ class RankWatch:
                 selector.register(each, selectors.EVENT_READ, other)
             while selector.get_map() and self.lost is None:
                 for key, _ in selector.select():
-                    lost = _received(self.sockets[key.data], key.data)
+                    found = _received(self.sockets[key.data], key.data)
                     if self.closed:
                         return
-                    if lost == GOODBYE:
+                    if found == GOODBYE:
                         selector.unregister(key.fileobj)
                     elif self.lost is None:
-                        self.lost = lost
+                        self.lost = found
         if self.lost is not None:
             self._say(self.lost)  # before this rank ends as well
             self.noticed.set()
             self.on_lost(self.lost)
+
+
+def watch_of(group: Any, on_lost: Callable[[int], None]) -> RankWatch:
+    """The watch of a rank of `group`, whose ranks all call it. Raises CheckFailed where a rank cannot be reached."""
+    rank, ranks = distributed.get_rank(group), distributed.get_world_size(group)
+
+    def gather(value: Any) -> list[Any]:
+        values: list[Any] = [None] * ranks
+        distributed.all_gather_object(values, value, group=group)
+        return values
+
+    sockets = connect(rank, ranks, gather)
+    return RankWatch({other: each for other, each in enumerate(sockets) if each is not None}, on_lost)
 
 
 def _received(peer: socket.socket, other: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -30,37 +29,17 @@ class Identity:
         allreduce(payload.view(torch.float32))
 
 
-@dataclass
-class Halves(Identity):
-    """Every second value, by turns, with error feedback: the rest is zero."""
-
-    state: IdentityCoders
-    names: tuple[str, ...]
-
-    def encode(self, point: str, values: Tensor, payload: Tensor, *, shared: bool) -> None:
-        key = "/".join((*self.names, point))
-        residual = self.state.residuals.setdefault(key, torch.zeros_like(values))
-        whole = values + residual
-        sent = payload.view(torch.float32).zero_()
-        sent[self.state.iterations % 2 :: 2] = whole[self.state.iterations % 2 :: 2]
-        residual.copy_(whole - sent)
-
-
-@dataclass
 class IdentityCoders(Coders):
-    """`identity`, and `halves` with its residuals."""
-
-    residuals: dict[str, Tensor] = field(default_factory=dict)
-    iterations: int = 0
+    """Coders without residuals."""
 
     def coder(self, compressor: str, names: Sequence[str], device: str) -> Coder:
-        return Identity() if compressor == "identity" else Halves(self, tuple(names))
+        return Identity()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"iterations": self.iterations, "residuals": {key: each.clone() for key, each in self.residuals.items()}}
+        return {"iterations": self.iterations}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.iterations, self.residuals = state["iterations"], {k: v.clone() for k, v in state["residuals"].items()}
+        self.iterations = state["iterations"]
 
     def norms(self) -> dict[str, float]:
-        return {key: float(each.norm()) for key, each in self.residuals.items()}
+        return {}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from treadle.planner.documents.compression_costs import CompressorCost, Curve
 from treadle.planner.documents.plan import Certificate, Plan, Prediction, Provenance
+from treadle.planner.machine.compressors import ALGORITHMS
 from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup, Sent
 from treadle.planner.passes.compression.problem import CompressionProblem, Gradient, GradientLink
 from treadle.planner.passes.compression.timeline_of import order_of, tasks_of, time_ns
@@ -26,7 +27,9 @@ def decisions_of(
     own send float32."""
     names = dict.fromkeys(name for _, _, name, _ in groups if name is not None)
     costs = tuple(
-        CompressorCost(name=name, place=place, encode=CURVE, decode=(), wire=WIRE)
+        CompressorCost(
+            name=name, place=place, encode=CURVE, decode=(), wire=None if name.partition(":")[0] in ALGORITHMS else WIRE
+        )
         for name in names
         for place in ("device", "host")
     )

@@ -37,21 +37,25 @@ class Shared:
         self.brought[team][rank] = source.clone()
         barrier.wait()
         brought, place = [self.brought[team][each] for each in members], members.index(rank)
-        got: Tensor | None = {
-            "allreduce": lambda: torch.stack(brought).sum(0),
-            "planned": lambda: torch.stack(brought).sum(0),
-            "reduce-scatter": lambda: torch.stack(brought).sum(0).chunk(len(members))[place],
-            "allgather": lambda: torch.cat(brought),
-            "alltoall": lambda: torch.cat([each.chunk(len(members))[place] for each in brought]),
-            "reduce": lambda: torch.stack(brought).sum(0) if place == 0 else None,
-            "gather": lambda: torch.cat(brought) if place == 0 else None,
-            "broadcast": lambda: brought[0],
-        }[word]()
+        assert len({(each.numel(), each.dtype) for each in brought}) == 1, f"{word} {scope} meets another collective"
+        got: Tensor | None
+        match word:
+            case "allreduce" | "planned":
+                got = torch.stack(brought).sum(0)
+            case "reduce":
+                got = torch.stack(brought).sum(0) if place == 0 else None
+            case "reduce-scatter":
+                got = torch.stack(brought).sum(0).chunk(len(members))[place]
+            case "allgather":
+                got = torch.cat(brought)
+            case "gather":
+                got = torch.cat(brought) if place == 0 else None
+            case "alltoall":
+                got = torch.cat([each.chunk(len(members))[place] for each in brought])
+            case "broadcast":
+                got = brought[0]
         barrier.wait()
-        if got is None or out is None:
-            assert got is None
-            return None
-        return out.copy_(got)
+        return out.copy_(got) if got is not None and out is not None else None
 
     def run(self, work: Callable[[Grid], Any]) -> list[Any]:
         """What each rank's thread returns."""

@@ -25,7 +25,7 @@ FIRST = {False: ("reduce-scatter", "reduce"), True: ("alltoall", "gather")}
 SECOND = {"reduce-scatter": "allgather", "alltoall": "allgather", "reduce": "broadcast", "gather": "broadcast"}
 
 
-class Standing(NamedTuple):
+class StepsSoFar(NamedTuple):
     """What a row of steps has led to. `opened` are the first collectives without their second, by scope."""
 
     at: str = "start"
@@ -34,7 +34,7 @@ class Standing(NamedTuple):
     opened: tuple[tuple[str, str], ...] = ()
 
 
-def following(now: Standing, *, summable: bool, planned: bool) -> dict[str, Standing]:
+def following(now: StepsSoFar, *, summable: bool, planned: bool) -> dict[str, StepsSoFar]:
     """The steps that may come next, without the places of compressors. `summable`: its payloads can be all-reduced."""
     found = {}
     if not now.packed and now.at not in ("end", "sums"):
@@ -46,10 +46,10 @@ def following(now: Standing, *, summable: bool, planned: bool) -> dict[str, Stan
     for (part, scope), then in NEXT[now.at].items():
         if part == "first":
             for word in FIRST[now.packed]:
-                found[f"{word}@{scope}"] = Standing(then, now.packed, word, (*now.opened, (scope, word)))
+                found[f"{word}@{scope}"] = StepsSoFar(then, now.packed, word, (*now.opened, (scope, word)))
         elif part == "second":
             word = SECOND[dict(now.opened)[scope]]
-            found[f"{word}@{scope}"] = Standing(then, now.packed, word, now.opened[:-1])
+            found[f"{word}@{scope}"] = StepsSoFar(then, now.packed, word, now.opened[:-1])
         else:
             word = "allgather" if now.packed else "allreduce"
             found[f"{word}@{scope}"] = now._replace(at=then, last=word)
@@ -62,7 +62,7 @@ def following(now: Standing, *, summable: bool, planned: bool) -> dict[str, Stan
 
 def misstep(steps: Sequence[str], *, summable: bool, planned: bool) -> tuple[int, str, str] | None:
     """(place, found, expected) of the first step that may not come there, None for a row that may be executed."""
-    now = Standing()
+    now = StepsSoFar()
     for place, step in enumerate(steps):
         word, _, where = step.partition("@")
         known = following(now, summable=summable, planned=planned)

@@ -29,14 +29,12 @@ def problem_of(
     compressors: Sequence[str],
     *,
     planned: Selection | None = None,
-    group_bytes: int | None = None,
-    compressions: int | None = None,
 ) -> CompressionProblem:
     """The problem of the trace's gradients on all ranks of the profile, with the named compressors as candidates.
 
-    planned: plans of an allreduce by size, one of which may carry a dense group. group_bytes, compressions: limits of
-    the problem. Raises InputError for a trace without gradients or times, gradients other than float32, unequal nodes,
-    compressors without costs, and plans for other ranks.
+    planned: plans of an allreduce by size, which may send a dense group. Raises InputError for a trace without
+    gradients or times, gradients other than float32, unequal nodes, compressors without costs, and plans for other
+    ranks.
     """
     forward_ns, gradients = gradients_of(trace)
     problem = CompressionProblem(
@@ -52,8 +50,6 @@ def problem_of(
         routines=_fitting(costs.routines, hardware),
         planned=None if planned is None else planned_curve(planned, hardware),
         pack=costs.pack,
-        group_bytes=group_bytes,
-        compressions=compressions,
     )
     for path, found, expected in problem.problems():
         raise InputError(f"as a compression problem: found {found}, expected {expected}", where=trace.name, path=path)

@@ -85,7 +85,7 @@ class CompressionPass(Pass[CompressionDecisions]):
 
 
 def _problem(plan: Plan[CompressionDecisions], found: Inputs) -> CompressionProblem | None:
-    """The problem that the inputs describe, with the limits of the plan's; None where they do not suffice."""
+    """The problem that the inputs describe; None where they do not suffice."""
     from treadle.planner.passes.compression.extract import problem_of
 
     solved, given = plan.decisions.problem, found.get("problem")
@@ -97,15 +97,8 @@ def _problem(plan: Plan[CompressionDecisions], found: Inputs) -> CompressionProb
         return None
     if trace.costs.model == "absent" or ("collectives" in plan.inputs and collectives is None):
         return None
-    return problem_of(
-        trace,
-        hardware,
-        costs,
-        solved.names,
-        planned=collectives if isinstance(collectives, Selection) else None,
-        group_bytes=solved.group_bytes,
-        compressions=solved.compressions,
-    )
+    planned = collectives if isinstance(collectives, Selection) else None
+    return problem_of(trace, hardware, costs, solved.names, planned=planned)
 
 
 PASS = CompressionPass()

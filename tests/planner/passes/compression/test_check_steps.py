@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from treadle.planner.passes.compression.check_steps import Standing, following, misstep
+from treadle.planner.passes.compression.check_steps import StepsSoFar, following, misstep
 from treadle.planner.passes.compression.options import Option, options, summed
 
 PLACES = ("device", "host")
 
 
-def rows(now: Standing, row: Option, *, summable: bool) -> Iterator[Option]:
+def rows(now: StepsSoFar, row: Option, *, summable: bool) -> Iterator[Option]:
     """Every row of steps that the automaton accepts after `row`."""
     if now.at == "end" and not now.packed:
         yield row
@@ -23,7 +23,7 @@ def rows(now: Standing, row: Option, *, summable: bool) -> Iterator[Option]:
 
 @pytest.mark.parametrize("summable", [False, True])
 def test_it_accepts_the_4341_options_and_the_summed_ones(summable: bool) -> None:
-    accepted = list(rows(Standing(), (), summable=summable))
+    accepted = list(rows(StepsSoFar(), (), summable=summable))
     tree = options(PLACES, False) + options(PLACES, True)
     assert len(tree) == 4341
     more = summed(PLACES, False) + summed(PLACES, True) if summable else ()

@@ -163,11 +163,10 @@ def test_unequal_nodes_and_uplinks_are_refused() -> None:
 
 
 def test_a_problem_has_the_costs_of_its_compressors_and_routines_of_its_ranks() -> None:
-    problem = problem_of(STEP, hardware("hosts-2x2"), COSTS, ["dgc:0.010"], group_bytes=64, compressions=2)
+    problem = problem_of(STEP, hardware("hosts-2x2"), COSTS, ["dgc:0.010"])
     assert (problem.machines, problem.devices, problem.pack) == (2, 2, COSTS.pack)
     assert [(each.name, each.place) for each in problem.compressors] == [("dgc", "device"), ("dgc:0.01", "host")]
     assert [each.ranks for each in problem.routines] == [2]
-    assert (problem.group_bytes, problem.compressions) == (64, 2)
     assert problem.intra is not None
 
 

@@ -1,0 +1,172 @@
+"""What compression points keep from step to step: what payloads lost, and the momentum of Deep Gradient Compression."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+from zlib import crc32
+
+import torch
+from torch import Tensor
+
+from treadle.kernels.compression.codec import Codec, NativeCodec
+from treadle.kernels.compression.powersgd import PowerSGD
+from treadle.planner.errors import InputError
+from treadle.planner.machine.compressors import Compressor, compressor
+
+VERSION = 1
+EVERY = 10
+"""Encodings of a key between two measurements of its norms."""
+PATIENCE = 10
+"""Measurements in a row above the limit before a warning."""
+
+log = logging.getLogger("treadle.compression")
+
+
+@dataclass
+class _Kept:
+    """The tensors of one key."""
+
+    residual: Tensor
+    momentum: Tensor | None = None
+    factor: Tensor | None = None
+
+
+@dataclass
+class _Watch:
+    """What decides whether a residual diverges: the running mean of the norm of the gradient."""
+
+    encodes: int = 0
+    gradient: float = 0.0
+    above: int = 0
+
+
+class Feedback:
+    """The residuals of the compression points of one rank.
+
+    A key names a compression point and what is compressed there, such as (names of the parameters, number of the step);
+    with keys of strings and numbers `torch.load` reads a state with `weights_only`. `dgc` keeps more (Lin et al., Deep
+    Gradient Compression: Reducing the Communication Bandwidth for Distributed Training): with `momentum` a residual adds
+    up velocities, and elements that are sent lose theirs, so that the optimizer is to have no momentum of its own;
+    with `clip_norm` a gradient of a larger norm is scaled to clip_norm / sqrt(ranks). Different keys may be encoded at
+    the same time.
+    """
+
+    def __init__(self, *, rank: int = 0, ranks: int = 1, momentum: float = 0.0, clip_norm: float | None = None) -> None:
+        self._rank, self._ranks, self._momentum, self._clip = rank, ranks, momentum, clip_norm
+        self._kept: dict[Hashable, _Kept] = {}
+        self._watches: dict[Hashable, _Watch] = {}
+
+    def encode(self, key: Hashable, codec: Codec, values: Tensor, payload: Tensor, step: int) -> None:
+        """`payload` of `values` and what is kept of `key`; decode it with `seed_of(key, step)`. Raises what `Codec.encode`
+        raises."""
+        if not isinstance(codec, NativeCodec):
+            codec.encode(values, payload)
+            return
+        algorithm = codec.compressor.algorithm
+        seed = seed_of(key, step, 0 if algorithm.summable else self._rank)
+        if not algorithm.feedback:
+            codec.encode(values, payload, None, seed)
+            return
+        kept = self._of(key, values)
+        if algorithm.name == "dgc" and (self._momentum or self._clip):
+            self._encode_dgc(kept, codec, values, payload, seed)
+        else:
+            codec.encode(values, payload, kept.residual, seed)
+        self._watch(key, values, kept.residual, codec.compressor)
+
+    def first(self, key: Hashable, powersgd: PowerSGD, values: Tensor) -> Tensor:
+        """The left factor of `values` (`PowerSGD.first`), with the state of `key`, which `state_dict` then saves."""
+        kept = self._kept.get(key)
+        if kept is None or kept.residual.data_ptr() != powersgd.residual.data_ptr():
+            if kept is not None and kept.factor is not None and self._fits(key, kept, values):
+                powersgd.residual.copy_(kept.residual)
+                powersgd.factor = kept.factor.to(powersgd.factor.device)
+            kept = self._kept[key] = _Kept(powersgd.residual)
+        kept.factor = powersgd.factor
+        self._watch(key, values, kept.residual, compressor(powersgd.name))
+        return powersgd.first(values)
+
+    def norms(self) -> dict[Hashable, float]:
+        """The norm of every residual. Waits for GPUs."""
+        return {key: float(torch.linalg.vector_norm(kept.residual)) for key, kept in self._kept.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is kept, by key; the tensors themselves and no copies."""
+        return {
+            "version": VERSION,
+            "kept": {
+                key: {each.name: tensor for each in fields(kept) if (tensor := getattr(kept, each.name)) is not None}
+                for key, kept in self._kept.items()
+            },
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Copies of what `state_dict` gave, in place of all that is kept. Raises InputError for another version."""
+        if state.get("version") != VERSION:
+            raise InputError(f"found a state of version {state.get('version')}, expected {VERSION}")
+        self._kept = {
+            key: _Kept(**{name: tensor.detach().clone() for name, tensor in tensors.items()})
+            for key, tensors in state["kept"].items()
+        }
+        self._watches.clear()
+
+    def _of(self, key: Hashable, values: Tensor) -> _Kept:
+        kept = self._kept.get(key)
+        if kept is None or not self._fits(key, kept, values):
+            kept = self._kept[key] = _Kept(torch.zeros_like(values))
+        elif kept.residual.device != values.device:
+            kept.residual = kept.residual.to(values.device)
+            kept.momentum = None if kept.momentum is None else kept.momentum.to(values.device)
+        return kept
+
+    def _fits(self, key: Hashable, kept: _Kept, values: Tensor) -> bool:
+        if kept.residual.numel() == values.numel():
+            return True
+        log.warning(
+            "%s: what was kept of %s elements is dropped, there are %s now", key, kept.residual.numel(), values.numel()
+        )
+        return False
+
+    def _encode_dgc(self, kept: _Kept, codec: NativeCodec, values: Tensor, payload: Tensor, seed: int) -> None:
+        if self._clip:
+            limit = self._clip / self._ranks**0.5
+            values = values * (limit / torch.linalg.vector_norm(values)).clamp(max=1)
+        if not self._momentum:
+            codec.encode(values, payload, kept.residual, seed)
+            return
+        if kept.momentum is None:
+            kept.momentum = torch.zeros_like(values)
+        velocity = kept.momentum.mul_(self._momentum).add_(values)
+        codec.encode(velocity, payload, kept.residual, seed)
+        codec.clear(payload, velocity, seed)
+        velocity.nan_to_num_(0, 0, 0)
+
+    def _watch(self, key: Hashable, values: Tensor, residual: Tensor, found: Compressor) -> None:
+        watch = self._watches.setdefault(key, _Watch())
+        watch.encodes += 1
+        if watch.encodes % EVERY:
+            return
+        gradient, kept = torch.stack([torch.linalg.vector_norm(each) for each in (values, residual)]).tolist()
+        if gradient < float("inf"):
+            watch.gradient = 0.9 * watch.gradient + 0.1 * gradient if watch.gradient else gradient
+        watch.above = watch.above + 1 if kept > _limit(found) * watch.gradient else 0
+        if watch.above == PATIENCE:
+            log.warning(
+                "%s: the residual of %s diverges: its norm is %.3g, that of the gradient %.3g",
+                *(key, found.name, kept, watch.gradient),
+            )
+
+
+def seed_of(key: Hashable, step: int, rank: int = 0) -> int:
+    """The seed of an encoding, the same in every process."""
+    return step << 32 ^ crc32(repr((key, rank)).encode())
+
+
+def _limit(found: Compressor) -> float:
+    """How many times the norm of the gradient a residual may have: twice the bound 2 / delta of Karimireddy et al.,
+    Error Feedback Fixes SignSGD and other Gradient Compression Schemes, where delta is the share that is sent; at least
+    100."""
+    return max(100.0, 4 / found.parameter) if found.algorithm.parameter == "ratio" else 100.0

@@ -22,7 +22,9 @@ from treadle.planner.passes.compression.espresso_device import Expired, Groups, 
 from treadle.planner.passes.compression.evaluator import Evaluator
 
 MOST_CHOICES = 1_000_000
-"""Choices that are all tried; of more, one set of gradients that are alike after the other."""
+"""Choices that are all tried in the published form; of more, one set of gradients that are alike after the other."""
+FEW_CHOICES = 5_000
+"""The same where a search goes on after it."""
 MOST_SUBSETS_OF = 12
 
 Movable = Mapping[int, GradientGroup]
@@ -64,12 +66,13 @@ def alike(evaluator: Evaluator, groups: Groups, hosts: Movable) -> tuple[tuple[i
     return tuple(tuple(places) for places in found.values())
 
 
-def offload(evaluator: Evaluator, groups: Groups, *, expired: Expired = never) -> Offload:
-    """Algorithm 4.2. Ties keep the choice that was tried before, nothing on the host first of all."""
+def offload(evaluator: Evaluator, groups: Groups, *, most: int = FEW_CHOICES, expired: Expired = never) -> Offload:
+    """Algorithm 4.2, over all choices if there are up to `most`. Ties keep the choice that was tried before, nothing on
+    the host first of all."""
     hosts = movable(evaluator, groups)
     sets = alike(evaluator, groups, hosts)
     best, ns, tried = groups, evaluator.hold(groups), 1
-    whole = prod(len(places) + 1 for places in sets) <= MOST_CHOICES
+    whole = prod(len(places) + 1 for places in sets) <= most
     choices = _all(sets) if whole else ()
     for counts in choices:
         if expired():
@@ -112,7 +115,7 @@ def any_subset(evaluator: Evaluator, groups: Groups, start: Groups, *, expired: 
     while improving:
         improving = False
         for change in (*((place,) for place in hosts), *swaps):
-            on_device = [best[place] is not hosts[place] for place in change]
+            on_device = [best[place] != hosts[place] for place in change]
             if on_device == [True, True] or on_device == [False, False]:
                 continue
             if expired():

@@ -15,8 +15,9 @@ from treadle.planner.passes.compression.decisions import GradientGroup
 from treadle.planner.passes.compression.espresso_device import with_option
 from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.payload import works
-from treadle.planner.passes.compression.problem import Gradient
-from treadle.planner.passes.compression.timeline_of import time_ns
+from treadle.planner.passes.compression.problem import CompressionProblem, Gradient
+from treadle.planner.passes.compression.timeline_of import tasks_of, time_ns
+from treadle.planner.timeline.simulator import simulate
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -45,8 +46,24 @@ def assert_times(random: Random) -> None:
         if random.random() < 0.5:
             held = groups
             assert evaluator.hold(groups) == expected
+            assert (evaluator.bubble_ns, evaluator.ended_ns()) == bubble_and_ends(problem, groups)
         above = expected + random.randrange(-300, 300)
         assert evaluator.time(groups, above=above) == min(expected, above)
+
+
+def bubble_and_ends(problem: CompressionProblem, groups: tuple[GradientGroup, ...]) -> tuple[int, list[int]]:
+    """The same from the simulator's schedule."""
+    tasks, resources = tasks_of(problem, groups)
+    schedule = simulate(tasks, resources)
+    busy = bubble = 0
+    for start, end, task in sorted(zip(schedule.start, schedule.end, tasks, strict=True), key=lambda each: each[:2]):
+        if {"intra", "inter"} & set(task.resources):
+            if 0 < busy < start:
+                bubble = busy
+            busy = max(busy, end)
+    steps = list(zip(tasks, schedule.end, strict=True))[len(problem.gradients) :]
+    ends = {int(task.name.split()[-1]): end for task, end in steps}
+    return bubble, [ends[place] for place in range(len(groups))]
 
 
 def mixed(

@@ -32,7 +32,7 @@ Movable = Mapping[int, GradientGroup]
 
 
 @dataclass(frozen=True)
-class Offload:
+class Offloaded:
     """Groups with their time. tried: choices that were priced; these are all if `whole`."""
 
     groups: Groups
@@ -66,7 +66,7 @@ def alike(evaluator: Evaluator, groups: Groups, hosts: Movable) -> tuple[tuple[i
     return tuple(tuple(places) for places in found.values())
 
 
-def offload(evaluator: Evaluator, groups: Groups, *, most: int = FEW_CHOICES, expired: Expired = never) -> Offload:
+def offload(evaluator: Evaluator, groups: Groups, *, most: int = FEW_CHOICES, expired: Expired = never) -> Offloaded:
     """Algorithm 4.2, over all choices if there are up to `most`. Ties keep the choice that was tried before, nothing on
     the host first of all."""
     hosts = movable(evaluator, groups)
@@ -76,7 +76,7 @@ def offload(evaluator: Evaluator, groups: Groups, *, most: int = FEW_CHOICES, ex
     choices = _all(sets) if whole else ()
     for counts in choices:
         if expired():
-            return Offload(best, ns, tried, whole=False)
+            return Offloaded(best, ns, tried, whole=False)
         trial = _moved(groups, hosts, chain(*(places[:count] for places, count in zip(sets, counts, strict=True))))
         found, tried = evaluator.time(trial, ns), tried + 1
         if found < ns:
@@ -88,12 +88,12 @@ def offload(evaluator: Evaluator, groups: Groups, *, most: int = FEW_CHOICES, ex
             rest = _moved(best, dict(zip(places, (groups[place] for place in places), strict=True)), places)
             for count in range(len(places) + 1):
                 if expired():
-                    return Offload(best, ns, tried, whole=False)
+                    return Offloaded(best, ns, tried, whole=False)
                 trial = _moved(rest, hosts, places[:count])
                 found, tried = evaluator.time(trial, ns), tried + 1
                 if found < ns:
                     best, ns, improving = trial, evaluator.hold(trial), True
-    return Offload(best, ns, tried, whole)
+    return Offloaded(best, ns, tried, whole)
 
 
 def any_subset(evaluator: Evaluator, groups: Groups, start: Groups, *, expired: Expired = never) -> Groups:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from treadle.planner.passes.compression.decisions import CompressionDecisions, CompressionRival, GradientGroup
+from treadle.planner.passes.compression.decisions import CompressionDecisions, CompressionRival, GradientGroup, Groups
 from treadle.planner.passes.compression.options import Option, options
 from treadle.planner.passes.compression.payload import works
 from treadle.planner.passes.compression.problem import CompressionProblem
@@ -23,7 +23,7 @@ def plain_option(problem: CompressionProblem) -> Option:
     return options((), hierarchical(problem))[0]
 
 
-def plain_groups(problem: CompressionProblem) -> tuple[GradientGroup, ...]:
+def plain_groups(problem: CompressionProblem) -> Groups:
     """Every gradient as it is and in a group of its own."""
     steps = plain_option(problem)
     return tuple(GradientGroup(first=place, last=place, steps=steps) for place in range(len(problem.gradients)))

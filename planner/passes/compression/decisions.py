@@ -20,6 +20,9 @@ class GradientGroup(Record, frozen=True, kw_only=True):
     steps: tuple[Name, ...]
 
 
+Groups = tuple[GradientGroup, ...]
+
+
 class Sent(Record, frozen=True, kw_only=True, array_like=True):
     """Step `step` of group `group`, which is a collective: all ranks issue them in this order."""
 
@@ -31,7 +34,7 @@ class CompressionRival(Record, frozen=True, kw_only=True):
     """Other groups for the same problem, which the plan is compared with."""
 
     name: Name
-    groups: tuple[GradientGroup, ...]
+    groups: Groups
     time_ns: Count
 
 
@@ -39,7 +42,7 @@ class CompressionDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass
     """`groups` cover the gradients of `problem` in their order. Times are in ns."""
 
     problem: CompressionProblem
-    groups: tuple[GradientGroup, ...]
+    groups: Groups
     order: tuple[Sent, ...]
     """Every collective, by the time at which it starts."""
     time_ns: Count
@@ -52,7 +55,7 @@ class CompressionDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass
     """By other methods, everything compressed and nothing among them."""
 
     @property
-    def divisions(self) -> Iterator[tuple[str, tuple[GradientGroup, ...]]]:
+    def divisions(self) -> Iterator[tuple[str, Groups]]:
         """The groups of the plan and of its rivals, by their path."""
         yield "$.decisions.groups", self.groups
         for place, rival in enumerate(self.rivals):

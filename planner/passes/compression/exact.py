@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from treadle.planner.passes.compression.candidates import PricedOption
-from treadle.planner.passes.compression.decisions import GradientGroup
+from treadle.planner.passes.compression.decisions import GradientGroup, Groups
 from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.problem import CompressionProblem
 
-Groups = tuple[GradientGroup, ...]
 RESOURCES = ("device", "host", "intra", "inter")
 
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from treadle.planner.passes.compression.decisions import GradientGroup
+from treadle.planner.passes.compression.candidates import Named
+from treadle.planner.passes.compression.decisions import GradientGroup, Groups
 from treadle.planner.passes.compression.group_costs import Times
-from treadle.planner.passes.compression.local_search import Groups, fits
-from treadle.planner.passes.compression.palette import Named
+from treadle.planner.passes.compression.local_search import fits
 from treadle.planner.passes.compression.payload import StepWork, works
 from treadle.planner.passes.compression.problem import CompressionProblem
 
@@ -67,13 +67,22 @@ def through_boundaries(
 
 
 def boundaries(problem: CompressionProblem, known: Groups) -> list[int]:
-    """Gradients at which groups may end: all if they are few, else those of `known` and others at equal numbers."""
+    """Gradients at which groups may end: all if they are few, else those of `known`, others at equal numbers, and where
+    the limit of bytes is met."""
     count = len(problem.gradients)
     if count <= BOUNDARIES:
         return list(range(count))
     own = {group.last for group in known[:: -(-len(known) // (BOUNDARIES // 2))]}
     even = {(number + 1) * count // (BOUNDARIES - len(own)) - 1 for number in range(BOUNDARIES - len(own))}
-    return sorted(own | even | {count - 1})
+    ends, first = [], 0
+    for end in sorted(own | even | {count - 1}):
+        for last in range(first, end):
+            if not fits(problem, first, last + 1):
+                ends.append(last)
+                first = last + 1
+        ends.append(end)
+        first = end + 1
+    return ends
 
 
 def _rates(problem: CompressionProblem, known: Groups) -> NDArray[np.float64]:

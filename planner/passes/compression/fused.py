@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from treadle.planner.passes.compression.cupcake import best_grouping
 from treadle.planner.passes.compression.cupcake_search import Searched, faithful_search
-from treadle.planner.passes.compression.decisions import GradientGroup
+from treadle.planner.passes.compression.decisions import GradientGroup, Groups
 from treadle.planner.passes.compression.group_costs import Decoding, GroupCosts, Grouping, costs_of
 from treadle.planner.passes.compression.problem import CompressionProblem
 
@@ -24,7 +24,7 @@ WIDTH = 32
 class FusedPlan:
     """Groups and their time in the model of Cupcake. searched: the search that found them; None for the exact one."""
 
-    groups: tuple[GradientGroup, ...]
+    groups: Groups
     model_ns: int
     searched: Searched | None = None
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from treadle.planner.passes.compression.candidates import PricedOption, named_options
+from treadle.planner.passes.compression.decisions import Groups
 from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.exact import Exact, exact
 from treadle.planner.passes.compression.front import through_boundaries
-from treadle.planner.passes.compression.local_search import Groups, fits, improved
+from treadle.planner.passes.compression.local_search import fits, improved
 from treadle.planner.passes.compression.palette import palette
 from treadle.planner.passes.compression.problem import CompressionProblem
 
@@ -45,13 +46,14 @@ def joint(
     stopped: Callable[[], bool],
     offer: Callable[[Groups, int], None],
 ) -> Joint:
-    """The best groups found from `starts`, of which there is at least one; `offer` is called with each better plan."""
+    """The best groups found from `starts`, of which there is at least one, and of equal times the fewest; `offer` is
+    called with each better plan."""
     best = min(starts.values(), key=evaluator.time)
     best_ns = evaluator.time(best)
 
     def better(groups: Groups, ns: int) -> None:
         nonlocal best, best_ns
-        if ns < best_ns:
+        if (ns, len(groups)) < (best_ns, len(best)):
             best, best_ns = groups, ns
             offer(groups, ns)
 
@@ -64,7 +66,7 @@ def joint(
     options = palette(problem, evaluator, stopped)
     tried: set[Groups] = set()
     for _ in range(ROUNDS):
-        before = best_ns
+        before = best
         pool = {groups: evaluator.time(groups) for groups in starts.values()}
         if not stopped():
             pool |= {groups: evaluator.time(groups) for groups in through_boundaries(problem, best, options, stopped)}
@@ -72,7 +74,7 @@ def joint(
             better(groups, pool[groups])
             tried.add(groups)
             improved(problem, evaluator, groups, options, stopped=stopped, offer=better)
-        if best_ns == before or stopped():
+        if best is before or stopped():
             break
     found = None
     if _branches(problem) <= BRANCHES and not stopped():

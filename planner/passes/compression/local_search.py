@@ -1,7 +1,8 @@
 """Local search over groups and options at once: every change is judged by the timeline of the whole iteration.
 
 A group takes another option, is joined with the next one, is split, gives gradients to a neighbour, or exchanges its
-option with that of a group nearby. The first change that saves time is kept, until a pass over all groups finds none.
+option with that of a group nearby. The first change that saves time, or groups at the same time, is kept, until a pass
+over all groups finds none.
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from treadle.planner.passes.compression.decisions import GradientGroup
+from treadle.planner.passes.compression.candidates import Named
+from treadle.planner.passes.compression.decisions import GradientGroup, Groups
 from treadle.planner.passes.compression.evaluator import Evaluator
-from treadle.planner.passes.compression.palette import Named
 from treadle.planner.passes.compression.problem import DTYPE_BYTES, CompressionProblem
 
-Groups = tuple[GradientGroup, ...]
 CUTS = 8
 """Places at which a group is split, at most."""
 SHIFTS = (1, 2, 4, 8)
@@ -33,13 +33,14 @@ def improved(
     stopped: Callable[[], bool],
     offer: Callable[[Groups, int], None],
 ) -> Groups:
-    """The groups after the last change that saves time; `offer` is called with each better one."""
+    """The groups after the last change; `offer` is called after each."""
     best, best_ns = start, evaluator.hold(start)
     place, unchanged = len(best) - 1, 0
     while unchanged < len(best) and not stopped():
         for trial in changes(problem, best, place, palette):
-            ns = evaluator.time(trial, best_ns)
-            if ns < best_ns:
+            most = best_ns + (len(trial) < len(best))
+            ns = evaluator.time(trial, most)
+            if ns < most:
                 best, best_ns, unchanged = trial, evaluator.hold(trial), -1
                 offer(best, best_ns)
                 break

@@ -11,15 +11,12 @@ from itertools import product
 
 import numpy as np
 
-from treadle.planner.passes.compression.candidates import PLANNED, PricedOption
+from treadle.planner.passes.compression.candidates import PLANNED, Named, PricedOption
 from treadle.planner.passes.compression.decided import plain_option
 from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.group_costs import fused_option
-from treadle.planner.passes.compression.options import Option
 from treadle.planner.passes.compression.problem import CompressionProblem
 
-Named = tuple[str | None, Option]
-"""A compressor, None for none, and steps."""
 RESOURCES = ("device", "host", "intra", "inter")
 PRICES = (0, 1, 4)
 """Prices of a ns of each resource; each step's time costs ROW on top."""

@@ -8,14 +8,15 @@ from typing import Any, Literal
 
 from treadle.planner.documents.plan import InputRef, Plan, Provenance
 from treadle.planner.errors import InputError
+from treadle.planner.passes.compression.baselines import baselines
 from treadle.planner.passes.compression.bound import compute, lower_bound, sentence
 from treadle.planner.passes.compression.check import check
 from treadle.planner.passes.compression.decided import decided, plain_groups
-from treadle.planner.passes.compression.decisions import CompressionDecisions
+from treadle.planner.passes.compression.decisions import CompressionDecisions, Groups
+from treadle.planner.passes.compression.espresso import espresso
 from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.fused import exact_groups, published
 from treadle.planner.passes.compression.joint import joint
-from treadle.planner.passes.compression.local_search import Groups
 from treadle.planner.passes.compression.problem import CompressionProblem
 from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.certified import certified
@@ -24,6 +25,8 @@ from treadle.planner.search.incumbent import Incumbent
 from treadle.planner.solver import Progress, relative_gap
 from treadle.planner.version import TOOL
 
+EVERYTHING = ("GRACE", "HiTopKComm", "all compression")
+GROUPED = ("groups, ", "algorithm 5.1, ")
 UNCOMPRESSED = "uncompressed"
 """The plan that sends every gradient as it is and alone."""
 
@@ -39,6 +42,10 @@ class CompressionOptions:
     time_limit_s: float = 60.0
     bubble_pruning: bool = True
 
+    def __post_init__(self) -> None:
+        if self.as_published and self.method == "joint":
+            raise InputError("found a method without a paper, expected espresso or cupcake", where="--as-published")
+
 
 DEFAULTS = CompressionOptions()
 
@@ -52,7 +59,7 @@ class _Search:
     clock: Clock
     incumbent: Incumbent[Groups]
     on_progress: Callable[[Progress], None] | None
-    least_ns: int
+    bound: Bound
     found: dict[str, Groups] = field(default_factory=dict)
     best: Groups = ()
     best_ns: int = 0
@@ -63,18 +70,37 @@ class _Search:
     def stopped(self) -> bool:
         """Whether no more work may begin; publishes what is due."""
         self.incumbent.poll()
-        self.limit_fired = self.limit_fired or self.clock.now() > self.incumbent.search_ends
-        return self.limit_fired or self.clock.stop.is_set()
+        late = self.clock.now() > self.incumbent.search_ends
+        self.limit_fired = self.limit_fired or late
+        return late or self.clock.stop.is_set()
+
+    def within_half(self) -> Callable[[], bool]:
+        """Whether half of the time that is left has passed."""
+        share = self.clock.share(2)
+
+        def expired() -> bool:
+            self.limit_fired = self.limit_fired or share.late()
+            return self.stopped() or share.late()
+
+        return expired
 
     def offer(self, groups: Groups, ns: int, name: str) -> None:
-        """`groups` are the best so far if they take less time."""
-        if self.best and ns >= self.best_ns:
+        """`groups` are the best so far if they take less time, or are fewer at the same time."""
+        if self.best and (ns, len(groups)) >= (self.best_ns, len(self.best)):
             return
         self.best, self.best_ns, self.method = groups, ns, name
         self.incumbent.offer(groups)
         if self.on_progress is not None:
-            gap = relative_gap(ns, self.least_ns)
-            self.on_progress(Progress(ns, self.least_ns, gap, self.clock.elapsed_s, name))
+            least_ns = self.bound.time_ns
+            self.on_progress(Progress(ns, least_ns, relative_gap(ns, least_ns), self.clock.elapsed_s, name))
+
+    def rivals(self) -> dict[str, Groups]:
+        """The plans that the best is shown with: nothing and everything compressed, both papers and their repairs."""
+        grouped = [name for name in self.found if name.startswith(GROUPED)]
+        best = min(grouped, key=lambda name: self.evaluator.time(self.found[name]), default=None)
+        everything = next((name for name in self.found if name.startswith(EVERYTHING)), None)
+        kept = (UNCOMPRESSED, everything, "espresso, published", "espresso", best)
+        return {name: self.found[name] for name in kept if name is not None and name in self.found}
 
     def add(self, plans: Mapping[str, Groups], *, rivals: bool = False) -> None:
         """More plans by name; rivals are only what others are compared with."""
@@ -113,14 +139,13 @@ def _planned(
     on_progress: Callable[[Progress], None] | None,
     on_plan: Callable[[Plan[CompressionDecisions]], None] | None,
 ) -> Plan[CompressionDecisions]:
-    bound = compute(problem)
-
     def plan(groups: Groups, interrupted: bool = True) -> Plan[CompressionDecisions]:
-        decisions = decided(problem, groups, search.found)
+        decisions = decided(problem, groups, search.rivals())
+        times = {name: evaluator.time(each) for name, each in search.found.items()}
         return certified(
             decisions,
             time_ns=decisions.time_ns,
-            bound=bound.of_plan(decisions.time_ns),
+            bound=search.bound.of_plan(decisions.time_ns),
             sentence=sentence,
             check=check,
             inputs=inputs,
@@ -128,33 +153,67 @@ def _planned(
                 tool=TOOL,
                 method=search.method,
                 parts=tuple(search.found),
-                options={**asdict(options), **search.record, "evaluations": search.evaluator.evaluations,
-                         "candidates_ns": {name: evaluator.time(each) for name, each in search.found.items()}},
+                options={**asdict(options), **search.record, "candidates_ns": times},
                 limit_fired=search.limit_fired,
                 interrupted=clock.stop.is_set() or interrupted,
             ),
-        )  # fmt: skip
+        )
 
     publish = (lambda groups: on_plan(plan(groups))) if on_plan is not None else lambda groups: None
     incumbent = Incumbent[Groups](publish, ends=clock.ends, now=clock.now)
     evaluator = Evaluator(problem)
-    search = _Search(problem, evaluator, clock, incumbent, on_progress, bound.time_ns)
+    search = _Search(problem, evaluator, clock, incumbent, on_progress, compute(problem))
     faithful = options.as_published and bool(problem.names) and problem.compressions != 0
     search.add({UNCOMPRESSED: plain_groups(problem)}, rivals=faithful)
     if options.method != "espresso":
         _cupcake(search, options.as_published)
-    bound = lower_bound(problem, search.stopped)
-    search.least_ns = bound.time_ns
+    search.bound = lower_bound(problem, search.stopped)
+    if options.method != "cupcake":
+        _espresso(search, options)
     if options.method == "joint":
-        result = joint(
-            problem, evaluator, search.found, stopped=search.stopped,
-            offer=lambda groups, ns: search.offer(groups, ns, "joint"),
-        )  # fmt: skip
-        if result.exact is not None:
-            search.record["nodes"] = result.exact.nodes
-            if result.exact.complete:
-                bound = Bound(result.ns, Argument("search", facts={"nodes": result.exact.nodes}))
+        _joint(search)
+    search.record["evaluations"] = evaluator.evaluations
     return plan(search.best, clock.stop.is_set())
+
+
+def _espresso(search: _Search, options: CompressionOptions) -> None:
+    """Adds the plans of Espresso, and of what it is compared with unless it is to be as in its paper."""
+    joined = options.method == "joint"
+    for faithful in (True, False) if joined else (options.as_published,):
+        if search.stopped() and search.best:
+            return
+        expired = search.within_half() if joined else search.stopped
+        result = espresso(
+            search.evaluator, as_published=faithful, bubble_pruning=options.bubble_pruning, expired=expired
+        )
+        name = "espresso, published" if faithful else "espresso"
+        search.add({name: result.groups})
+        counted = asdict(result)
+        search.record[name] = {key: counted[key] for key in counted if key not in ("groups", "ns")}
+    if not options.as_published:
+        _baselines(search)
+
+
+def _baselines(search: _Search) -> None:
+    for name in search.problem.names or (None,):
+        ending = f", {name}" if len(search.problem.names) > 1 else ""
+        plans = baselines(search.evaluator, name, expired=search.stopped)
+        search.add({f"{title}{ending}": groups for title, groups in plans.items() if title != "FP32"})
+
+
+def _joint(search: _Search) -> None:
+    """Improves the best of all plans."""
+    result = joint(
+        search.problem,
+        search.evaluator,
+        search.found,
+        stopped=search.stopped,
+        offer=lambda groups, ns: search.offer(groups, ns, "joint"),
+    )
+    if result.exact is not None:
+        search.record["nodes"] = result.exact.nodes
+        if result.exact.complete:
+            search.bound = Bound(result.ns, Argument("search", facts={"nodes": result.exact.nodes}))
 
 
 def _cupcake(search: _Search, as_published: bool) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, product
 
 from treadle.planner.documents.compression_costs import CompressorCost, Curve, DecodeCurve, RoutineCost
+from treadle.planner.passes.compression.candidates import Named
 from treadle.planner.passes.compression.decisions import GradientGroup
-from treadle.planner.passes.compression.palette import Named
 from treadle.planner.passes.compression.problem import CompressionProblem, Gradient, GradientLink
 
 FLAT: tuple[Named, ...] = (

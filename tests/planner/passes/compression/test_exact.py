@@ -7,11 +7,10 @@ import random
 import pytest
 
 from tests.planner.passes.compression.small_problems import FLAT, every_plan, random_problem
-from treadle.planner.passes.compression.candidates import PricedOption
+from treadle.planner.passes.compression.candidates import Named, PricedOption
 from treadle.planner.passes.compression.decided import plain_groups
 from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.exact import Exact, exact
-from treadle.planner.passes.compression.palette import Named
 from treadle.planner.passes.compression.payload import works
 from treadle.planner.passes.compression.problem import CompressionProblem
 from treadle.planner.passes.compression.timeline_of import time_ns

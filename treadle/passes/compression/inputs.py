@@ -37,8 +37,8 @@ def from_trace(
     name = costs or shipped_costs(profile)
     known = load_named(CompressionCosts, name)
     if costs is None:
-        note(f"compressors are priced as on {known.name}; `treadle profile measure --compression NAME -o FILE` measures "
-             "yours, for --costs FILE")  # fmt: skip
+        note(f"compressors are priced as on {known.name}; for --costs FILE `treadle profile measure --compression NAME "
+             "-o FILE` measures yours")  # fmt: skip
     planned = None if collectives is None else store.load(collectives, Selection)
     inputs = {
         "trace": InputRef(file=Path(trace).name, digest=store.digest(step)),

@@ -213,3 +213,26 @@ def test_a_limit_ends_the_search_with_the_best_so_far() -> None:
     assert best_grouping([costs], expired=lambda: True).ns == formula(
         costs, best_grouping([costs], expired=lambda: True).ends
     )
+
+
+@pytest.mark.parametrize("count", [161, 207, 314])
+def test_long_rows_agree_with_a_program_over_numbers_of_groups(count: int) -> None:
+    """With affine costs the stream's time at a boundary follows from the number of groups, and the channel's is least
+    for each."""
+    rng = random.Random(count)
+    sizes = [rng.choice((1, 2, 40, 900)) for _ in range(count)]
+    backward = [rng.randint(0, 60) for _ in range(count)]
+    costs = tables(backward, sizes, lambda size: 40 + size, lambda size: 15 + size)
+    work, passed = np.cumsum(np.array(backward) + sizes), np.append(0, np.cumsum(sizes))
+    least = np.full(count + 1, 1 << 40)
+    least[0] = 0
+    best = int(least[-1])
+    for groups in range(1, 60):
+        stream = np.append(0, work + groups * 40)
+        sent = 15 + passed[None, :] - passed[:, None]
+        ends = np.maximum(stream[None, :], least[:, None]) + sent
+        least = np.where(np.triu(np.ones_like(ends), 1) > 0, ends, 1 << 40).min(0)
+        best = min(best, int(least[-1]))
+    found = best_grouping([costs])
+    assert len(found.ends) < 60
+    assert found.ns == formula(costs, found.ends) == best

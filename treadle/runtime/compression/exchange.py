@@ -61,7 +61,7 @@ class PlannedExchange:
         self.failure: BaseException | None = None
         self.on_device: deque[tuple[int, int]] = deque()
         self.hosts = [ThreadPoolExecutor(1, f"treadle-host-{worker}") for worker in range(host_workers)]
-        self.lanes = Lanes(order, lambda issue: self._execute(issue.group, issue.step, "/".join(issue.lanes)))
+        self.lanes = Lanes(order, lambda issue: self._execute(issue.group, issue.step))
         self.times: list[StepTime] = []
         self._begin()
 
@@ -120,7 +120,7 @@ class PlannedExchange:
         steps = self.runs[group].steps
         word, _, where = steps[step].partition("@") if step < len(steps) else ("", "", "")
         if word in ("compress", "decompress") and where == "host":
-            self.hosts[group % len(self.hosts)].submit(self._execute, group, step, f"host {group % len(self.hosts)}")
+            self.hosts[group % len(self.hosts)].submit(self._execute, group, step)
         elif word and where != "device":
             self.lanes.offer(group, step)
         else:
@@ -139,13 +139,13 @@ class PlannedExchange:
             if not self.on_device:
                 return False
             group, step = self.on_device.popleft()
-        self._execute(group, step, "device")
+        self._execute(group, step)
         return True
 
-    def _execute(self, group: int, step: int, resource: str) -> None:
-        start = time.monotonic_ns()
+    def _execute(self, group: int, step: int) -> None:
+        start, place = time.monotonic_ns(), self.runs[group].steps[step].partition("@")[2]
         try:
-            with self.streams.on(resource, group):
+            with self.streams.on(place if place != "host" else f"host {group % len(self.hosts)}", group):
                 self.runs[group].step(step)
         except BaseException as error:
             self.fail(self._explained(error))
@@ -162,4 +162,4 @@ class PlannedExchange:
 
 
 def lost_rank(rank: int) -> CheckFailed:
-    return CheckFailed(f"rank {rank} ended, with which gradients are exchanged")
+    return CheckFailed(f"rank {rank} ended; gradients cannot be exchanged without it")

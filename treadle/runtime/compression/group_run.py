@@ -236,7 +236,7 @@ class GroupRun:
         return found.permute([*order, len(order)]).reshape(-1)
 
     def _take(self, key: object, elements: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The buffer of that name, made where there is none yet."""
+        """The buffer of that name, made at its first use."""
         found = self.buffers.get(key)
         if found is None:
             found = self.buffers[key] = torch.empty(elements, dtype=dtype, device=self.device)

@@ -18,18 +18,8 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.sources import load_named
 from treadle.planner.passes.compression.problem import GradientLink
 
-TRACE = [
-    "plan",
-    "compression",
-    "--trace",
-    "step.json",
-    "--hardware",
-    "hosts-2x2",
-    "--compressor",
-    "dgc",
-    "-o",
-    "plan.json",
-]
+STEP_ON = ["--trace", "step.json", "--hardware", "hosts-2x2"]
+TRACE = ["plan", "compression", *STEP_ON, "--compressor", "dgc", "-o", "plan.json"]
 PROBLEM = ["plan", "compression", "--problem", "problem.json", "-o", "plan.json"]
 
 

@@ -32,7 +32,7 @@ def all_sequences(rank: int, world: int) -> int:
     for number, steps in enumerate(found):
         run = GroupRun(steps, ELEMENTS, grid, call, {"device": Identity()})
         run.flat.copy_(torch.arange(ELEMENTS) * (rank + 1) + number)
-        run.start()
+        run.start(run.flat)
         for step in range(len(steps)):
             run.step(step)
         assert run.values is not None

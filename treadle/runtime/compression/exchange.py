@@ -20,7 +20,7 @@ from torch import Tensor
 from treadle.planner.errors import CheckFailed, TreadleError
 from treadle.runtime.compression.group_run import GroupRun
 from treadle.runtime.compression.lanes import Issue, Lanes
-from treadle.runtime.compression.streams import HostOnly, Streams
+from treadle.runtime.compression.streams import HostOnly, StepStreams
 
 NAMING_SECONDS = 3.0
 """How long a failed collective waits for the name of the rank that ended."""
@@ -50,7 +50,7 @@ class PlannedExchange:
         runs: Sequence[GroupRun],
         order: Sequence[Issue],
         host_workers: int = 1,
-        streams: Streams | None = None,
+        streams: StepStreams | None = None,
         lost_within: Callable[[float], int | None] = lambda seconds: None,
     ) -> None:
         self.sizes, self.groups, self.runs = sizes, groups, runs
@@ -66,16 +66,18 @@ class PlannedExchange:
         self._begin()
 
     def put(self, gradient: int, values: Tensor) -> None:
-        """Take a gradient that is ready, and do what is due on the device."""
+        """Take a gradient that is ready, and do what is due on the device. It must stay as it is until `finish`."""
         if not self.arrived:
             self.began_ns = time.monotonic_ns()
         group = self.group_of[gradient]
-        start, size = self.offsets[gradient], self.sizes[gradient]
-        self.runs[group].flat[start : start + size].view(values.shape).copy_(values)
+        run, start, size = self.runs[group], self.offsets[gradient], self.sizes[gradient]
+        in_place = size == run.elements and run.steps[0].startswith("compress@")
+        if not in_place:
+            run.flat[start : start + size].view(values.shape).copy_(values)
         self.arrived.add(gradient)
         self.missing[group] -= 1
         if not self.missing[group]:
-            self.runs[group].start()
+            run.start(values.detach().reshape(-1) if in_place else run.flat)
             self.streams.begin(group)
             self._advance(group, 0)
         while self._run_on_device():

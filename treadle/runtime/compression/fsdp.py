@@ -80,7 +80,7 @@ class UnitReduceScatter:
             coder_of = self.owner.coders.coder
             self.run = setup.run_of(self.group, self.names, tensor.numel(), self.grid, call, coder_of, tensor.device)
         self.run.flat.copy_(tensor)
-        self.run.start()
+        self.run.start(self.run.flat)
         try:
             for number in range(len(self.group.steps)):
                 self.run.step(number)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 
-class Streams(ABC):
+class StepStreams(ABC):
     """The steps of a group run one after the other, on the stream of the place or scope of each."""
 
     @abstractmethod
@@ -26,7 +26,7 @@ class Streams(ABC):
         """Later work of the current stream comes after what all groups did."""
 
 
-class HostOnly(Streams):
+class HostOnly(StepStreams):
     def begin(self, group: int) -> None:
         pass
 
@@ -37,7 +37,7 @@ class HostOnly(Streams):
         pass
 
 
-class CudaStreams(Streams):
+class CudaStreams(StepStreams):
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.streams: dict[str, Any] = {}

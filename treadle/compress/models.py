@@ -34,7 +34,7 @@ def attach(
     `momentum` and `clip_norm` are those of `dgc`, whose optimizer then has neither.
     All ranks call it together, after torch.distributed.init_process_group and before the first forward pass. The
     gradients are the same on all ranks, bit by bit. A rank that ends in the middle ends the others with CheckFailed,
-    which names it.
+    which names it. Residuals have the scale of the gradients: with a GradScaler, that of the moment.
 
     Raises InputError for another kind of plan or model, for a group that does not hold all ranks, for another number of
     ranks or other parameters than the plan's (the first difference by name), gradients other than float32, and for a

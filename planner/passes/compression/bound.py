@@ -44,16 +44,16 @@ LARGE = 0.95
 """Share of all elements that the counted gradients should have."""
 SEARCHED = "a search of all groups and options"
 SENTENCES = {
-    "compute": "forward and backward pass run one after the other on one device",
+    "compute": "the backward pass takes {backward} ns, and all else on the same device {forward} ns",
     "tail": (
-        "the backward pass ends after {backward} ns, and the fastest option for the last gradient, which is ready only "
-        "then, takes {tail} ns"
+        "the backward pass takes {backward} ns, all else on the same device {forward} ns, and the fastest option for "
+        "the last gradient, which is ready only then, {tail} ns"
     ),
     "work": (
-        "from {before} ns on, when gradient {first} is ready, large gradients of {elements} elements are still to be "
-        "exchanged; with the device weighted {device}, the host {host}, the links inside {intra} and between nodes "
-        "{inter} of {parts}, what the backward pass and the cheapest option for all of them take of each adds up to "
-        "{compute} and {exchange} ns"
+        "all else takes {forward} ns; from {before} ns of the backward pass on, when gradient {first} is ready, large "
+        "gradients of {elements} elements are still to be exchanged; with the device weighted {device}, the host "
+        "{host}, the links inside {intra} and between nodes {inter} of {parts}, what the backward pass and the "
+        "cheapest option for all of them take of each adds up to {compute} ns and {exchange} ns"
     ),
     "search": SEARCHED + ", cut by the work that is left, looked at {nodes} prefixes",
 }

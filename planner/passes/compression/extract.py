@@ -167,9 +167,9 @@ def _chosen(costs: CompressionCosts, names: Sequence[str]) -> tuple[CompressorCo
         if name not in known:
             listed = ", ".join(dict.fromkeys(known)) or "none"
             text = f"found {name}, expected one with costs in {costs.name}: {listed}"
-            raise InputError(
-                f"{text}; `treadle profile measure --compression {name}` measures it", where="--compressor"
-            )
+            if name.partition(":")[0] in ALGORITHMS:
+                text += f"; `treadle profile measure --compression {name}` measures it"
+            raise InputError(text, where="--compressor")
     return tuple(cost for cost, name in zip(costs.compressors, known, strict=True) if name in wanted)
 
 

@@ -32,7 +32,7 @@ def all_sequences(rank: int, world: int) -> int:
     for number, steps in enumerate(found):
         run = GroupRun(steps, ELEMENTS, grid, call, {"device": Identity()})
         run.flat.copy_(torch.arange(ELEMENTS) * (rank + 1) + number)
-        run.start()
+        run.start(run.flat)
         for step in range(len(steps)):
             run.step(step)
         assert run.values is not None
@@ -75,5 +75,5 @@ def test_a_rank_that_is_killed_in_an_exchange_ends_the_others_with_its_name(tmp_
     finally:
         for process in processes:
             process.kill()
-    expected = "rank 1 ended, with which gradients are exchanged"
+    expected = "rank 1 ended; gradients cannot be exchanged without it"
     assert [(tmp_path / rank).read_text() for rank in ("0", "2")] == [expected] * 2

@@ -209,6 +209,8 @@ def refused(rank: int, world: int) -> None:
             attach_ddp(DistributedDataParallel(net), given, IdentityCoders())
     with pytest.raises(InputError, match="found 2 ranks, expected 4: the plan is for 2 nodes of 2 ranks"):
         attach_ddp(DistributedDataParallel(Net()), decisions(2, 2), IdentityCoders())
+    with pytest.raises(InputError, match="rank 1 found another plan than rank 0"):
+        attach_ddp(DistributedDataParallel(Net()), decisions(1, 2, ("one", "two")[rank]), IdentityCoders())
     hooked = DistributedDataParallel(Net())
     hooked.register_comm_hook(None, lambda state, bucket: None)
     with pytest.raises(InputError, match="found a communication hook"):

@@ -20,6 +20,8 @@ COLOURS = {
     "between nodes": "#0072B2",
     "all ranks": "#009E73",
 }
+VISIBLE = 0.005
+"""Bars from this share of the axis on have a white edge, which would cover shorter ones."""
 SHADE = "#fbe3d6"
 """Behind what comes after the last operator of the backward pass."""
 
@@ -57,7 +59,7 @@ def exchanges_svg(exchanges: Sequence[Exchange]) -> str:
                     height=0.76,
                     color=COLOURS[group],
                     edgecolor="white",
-                    linewidth=0.4 if len(exchange.bars) <= 200 else 0.0,
+                    linewidth=[0.4 if bar.duration_us > VISIBLE * end else 0.0 for bar in chosen],
                 )
             for bar in exchange.bars:
                 if bar.label and bar.duration_us / end * 110 > len(bar.label):

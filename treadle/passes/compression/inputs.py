@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from treadle.cli.output import note
-from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.compression_costs import CompressionCosts
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import InputRef
 from treadle.planner.documents.selection import Selection
-from treadle.planner.documents.sources import SHIPPED, load_named
+from treadle.planner.documents.sources import load_named
 from treadle.planner.documents.trace import Trace
-from treadle.planner.errors import InputError
 from treadle.planner.passes.compression.extract import problem_of
 from treadle.planner.passes.compression.problem import CompressionProblem
 from treadle.probe.resolve import load_hardware
 
+SHIPPED_COSTS = {"cpu": "cpu-epyc", "gpu": "v100"}
+"""The costs that are taken without --costs, by the kind of device."""
 Given = tuple[CompressionProblem, dict[str, InputRef]]
 
 
@@ -37,8 +37,8 @@ def from_trace(
     name = costs or shipped_costs(profile)
     known = load_named(CompressionCosts, name)
     if costs is None:
-        note(f"costs of compressors are those of {known.name}; --costs names others, which `treadle profile measure "
-             "--compression` writes")  # fmt: skip
+        note(f"compressors are priced as on {known.name}; for --costs FILE `treadle profile measure --compression NAME "
+             "-o FILE` measures yours")  # fmt: skip
     planned = None if collectives is None else store.load(collectives, Selection)
     inputs = {
         "trace": InputRef(file=Path(trace).name, digest=store.digest(step)),
@@ -51,13 +51,8 @@ def from_trace(
 
 
 def shipped_costs(hardware: Hardware) -> str:
-    """The shipped costs for the kind of the profile's devices, by name. Raises InputError where none ship."""
-    kind = "cpu" if all(device.kind == "cpu" for device in hardware.devices) else "gpu"
-    found = [name for name in resources.names(SHIPPED[CompressionCosts]) if name.startswith(kind)]
-    if not found:
-        text = f"found none, expected the costs of compressors on a {kind}; `treadle profile measure --compression NAME"
-        raise InputError(f"{text} -o FILE` measures them", where="--costs")
-    return found[0]
+    """The shipped costs for the kind of the profile's devices, by name."""
+    return SHIPPED_COSTS["cpu" if all(device.kind == "cpu" for device in hardware.devices) else "gpu"]
 
 
 def _with_times(trace: Trace, hardware: Hardware) -> Trace:

@@ -122,7 +122,7 @@ def _rivals(decisions: CompressionDecisions) -> Table:
                 format_time(exposed_ns(problem, time)),
             )
         )
-    head = ("choice", "iteration", "as fast as uncompressed", "compressed gradients", "groups", "encode, decode on "
+    head = ("choice", "iteration", "speed-up", "compressed", "groups", "encode, decode on "
             "the device", "on the host", "added by the exchange")  # fmt: skip
     return Table(head, tuple(rows), "The plan and what it was compared with.")
 

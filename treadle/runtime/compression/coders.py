@@ -56,7 +56,7 @@ class KernelCoders(Coders):
         self.ranks, self.seed = ranks, seed
         self.own = Feedback(rank=rank, ranks=ranks, momentum=momentum, clip_norm=clip_norm)
         self.shared = Feedback()
-        """Of points where several ranks encode the same values: they draw the same random numbers."""
+        """For points where several ranks encode the same values: they draw the same random numbers."""
         self.groups: dict[Key, str] = {}
 
     def coder(self, compressor: str, names: Sequence[str], device: str) -> Coder:

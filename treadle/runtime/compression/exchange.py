@@ -20,7 +20,7 @@ from torch import Tensor
 from treadle.planner.errors import CheckFailed, TreadleError
 from treadle.runtime.compression.group_run import GroupRun
 from treadle.runtime.compression.lanes import Issue, Lanes
-from treadle.runtime.compression.streams import HostOnly, Streams
+from treadle.runtime.compression.streams import HostOnly, StepStreams
 
 NAMING_SECONDS = 3.0
 """How long a failed collective waits for the name of the rank that ended."""
@@ -50,7 +50,7 @@ class PlannedExchange:
         runs: Sequence[GroupRun],
         order: Sequence[Issue],
         host_workers: int = 1,
-        streams: Streams | None = None,
+        streams: StepStreams | None = None,
         lost_within: Callable[[float], int | None] = lambda seconds: None,
     ) -> None:
         self.sizes, self.groups, self.runs = sizes, groups, runs
@@ -61,21 +61,23 @@ class PlannedExchange:
         self.failure: BaseException | None = None
         self.on_device: deque[tuple[int, int]] = deque()
         self.hosts = [ThreadPoolExecutor(1, f"treadle-host-{worker}") for worker in range(host_workers)]
-        self.lanes = Lanes(order, lambda issue: self._execute(issue.group, issue.step, "/".join(issue.lanes)))
+        self.lanes = Lanes(order, lambda issue: self._execute(issue.group, issue.step))
         self.times: list[StepTime] = []
         self._begin()
 
     def put(self, gradient: int, values: Tensor) -> None:
-        """Take a gradient that is ready, and do what is due on the device."""
+        """Take a gradient that is ready, and do what is due on the device. It must stay as it is until `finish`."""
         if not self.arrived:
             self.began_ns = time.monotonic_ns()
         group = self.group_of[gradient]
-        start, size = self.offsets[gradient], self.sizes[gradient]
-        self.runs[group].flat[start : start + size].view(values.shape).copy_(values)
+        run, start, size = self.runs[group], self.offsets[gradient], self.sizes[gradient]
+        in_place = size == run.elements and run.steps[0].startswith("compress@")
+        if not in_place:
+            run.flat[start : start + size].view(values.shape).copy_(values)
         self.arrived.add(gradient)
         self.missing[group] -= 1
         if not self.missing[group]:
-            self.runs[group].start()
+            run.start(values.detach().reshape(-1) if in_place else run.flat)
             self.streams.begin(group)
             self._advance(group, 0)
         while self._run_on_device():
@@ -120,7 +122,7 @@ class PlannedExchange:
         steps = self.runs[group].steps
         word, _, where = steps[step].partition("@") if step < len(steps) else ("", "", "")
         if word in ("compress", "decompress") and where == "host":
-            self.hosts[group % len(self.hosts)].submit(self._execute, group, step, f"host {group % len(self.hosts)}")
+            self.hosts[group % len(self.hosts)].submit(self._execute, group, step)
         elif word and where != "device":
             self.lanes.offer(group, step)
         else:
@@ -139,13 +141,13 @@ class PlannedExchange:
             if not self.on_device:
                 return False
             group, step = self.on_device.popleft()
-        self._execute(group, step, "device")
+        self._execute(group, step)
         return True
 
-    def _execute(self, group: int, step: int, resource: str) -> None:
-        start = time.monotonic_ns()
+    def _execute(self, group: int, step: int) -> None:
+        start, place = time.monotonic_ns(), self.runs[group].steps[step].partition("@")[2]
         try:
-            with self.streams.on(resource, group):
+            with self.streams.on(place if place != "host" else f"host {group % len(self.hosts)}", group):
                 self.runs[group].step(step)
         except BaseException as error:
             self.fail(self._explained(error))
@@ -162,4 +164,4 @@ class PlannedExchange:
 
 
 def lost_rank(rank: int) -> CheckFailed:
-    return CheckFailed(f"rank {rank} ended, with which gradients are exchanged")
+    return CheckFailed(f"rank {rank} ended; gradients cannot be exchanged without it")

@@ -80,7 +80,7 @@ class UnitReduceScatter:
             coder_of = self.owner.coders.coder
             self.run = setup.run_of(self.group, self.names, tensor.numel(), self.grid, call, coder_of, tensor.device)
         self.run.flat.copy_(tensor)
-        self.run.start()
+        self.run.start(self.run.flat)
         try:
             for number in range(len(self.group.steps)):
                 self.run.step(number)
@@ -94,25 +94,27 @@ class UnitReduceScatter:
 def attach_fsdp(model: nn.Module, decisions: CompressionDecisions, coders: Coders) -> FsdpExchange:
     """Exchange the gradients of a model of `fully_shard` as decided. All ranks call it together.
 
-    Raises InputError for a plan that is not for these ranks or parameters, or not flat; for shards over part of the
-    ranks; and for a version of PyTorch without `set_custom_reduce_scatter`.
+    Raises InputError, on all ranks alike, for a plan that is not for these ranks or parameters, not flat, or differs
+    between ranks; for shards over part of the ranks; and for a version of PyTorch without `set_custom_reduce_scatter`.
     """
-    grid = setup.grid_of(decisions, None)
     parameters = {name: each for name, each in model.named_parameters() if each.requires_grad}
-    setup.check_parameters(decisions, parameters)
-    for name, parameter in parameters.items():
-        mesh: Any = getattr(parameter, "device_mesh", None)
-        if mesh is None or mesh.ndim != 1 or mesh.size() != grid.ranks("flat"):
-            raise InputError(f"found {name!r} on part of the ranks, expected shards on all of them", where=WHERE)
-    units = units_of(model, parameters)
-    halves = {prefix: half_of(decisions, prefix, names) for prefix, (_, names) in units.items()}
+
+    def checked() -> tuple[Grid, list[tuple[Any, list[str], GradientGroup | None]]]:
+        grid = setup.grid_of(decisions, None)
+        setup.check_parameters(decisions, parameters)
+        for name, parameter in parameters.items():
+            mesh: Any = getattr(parameter, "device_mesh", None)
+            if mesh is None or mesh.ndim != 1 or mesh.size() != grid.ranks("flat"):
+                raise InputError(f"found {name!r} on part of the ranks, expected shards on all of them", where=WHERE)
+        units = units_of(model, parameters)
+        return grid, [(each, names, half_of(decisions, unit, names)) for unit, (each, names) in units.items()]
+
+    grid, units = setup.agreed_on(checked, decisions)
     owner = FsdpExchange(coders, watch_of(distributed.group.WORLD, lambda rank: None))
-    for prefix, (module, names) in units.items():
-        half = halves[prefix]
+    for module, names, half in units:
         if half is not None:
-            unit = UnitReduceScatter(owner, grid, half, names)
-            owner.units.append(unit)
-            module.set_custom_reduce_scatter(unit)
+            owner.units.append(UnitReduceScatter(owner, grid, half, names))
+            module.set_custom_reduce_scatter(owner.units[-1])
     return owner
 
 

@@ -66,8 +66,9 @@ class Axis(NamedTuple):
 
 @dataclass
 class GroupRun:
-    """The steps of a group. `start` begins an iteration with the gradients in `flat`, `step` executes the next step;
-    after the last one `values` is the sum over all ranks. `sent_bytes` has what this rank sent in each step.
+    """The steps of a group. `start` begins an iteration with gradients, those in `flat` if the first step is a
+    collective; `step` executes the next step; after the last one `values` is the sum over all ranks. `sent_bytes` has
+    what this rank sent in each step.
 
     Buffers are kept between iterations.
     """
@@ -83,14 +84,14 @@ class GroupRun:
 
     def __post_init__(self) -> None:
         self.flat = torch.zeros(self.elements, device=self.device)
-        self.start()
+        self.start(self.flat)
 
-    def start(self) -> None:
+    def start(self, values: Tensor) -> None:
         self.held = self.elements
         self.shard = self.wire = 0
         self.encoder = 0
         """The step that made the payload."""
-        self.values: Tensor | None = self.flat
+        self.values: Tensor | None = values
         self.payload: Tensor | None = None
         self.packed = self.merged = False
         """`merged`: ranks of several nodes hold the same sums."""
@@ -236,7 +237,7 @@ class GroupRun:
         return found.permute([*order, len(order)]).reshape(-1)
 
     def _take(self, key: object, elements: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The buffer of that name, made where there is none yet."""
+        """The buffer of that name, made at its first use."""
         found = self.buffers.get(key)
         if found is None:
             found = self.buffers[key] = torch.empty(elements, dtype=dtype, device=self.device)

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor, distributed
 
+from treadle.codegen.emit import text_digest
 from treadle.comm import collectives
 from treadle.planner.documents.compression_costs import Place, Routine, Scope
 from treadle.planner.errors import InputError
 from treadle.planner.machine.compressors import ALGORITHMS
 from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup
 from treadle.planner.passes.compression.payload import links
+from treadle.runtime.collective.native import agreed
 from treadle.runtime.compression import routines
 from treadle.runtime.compression.coders import OnHost
 from treadle.runtime.compression.group_run import Call, Coder, Grid, GroupRun
 from treadle.runtime.compression.lanes import Issue
 
+T = TypeVar("T")
 CoderOf = Callable[[str, Sequence[str], str], Coder]
 """The coder of a compressor for the gradients of these names, with tensors on a device of that type."""
+
+
+def agreed_on(checked: Callable[[], T], decisions: CompressionDecisions) -> T:
+    """What `checked` returns, once it has on every rank. Raises its error on all of them alike, and InputError where
+    ranks have other plans than rank 0."""
+    result, mine = agreed(checked), text_digest(repr(decisions))
+    plans: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(plans, mine)
+    if other := [rank for rank, each in enumerate(plans) if each != plans[0]]:
+        raise InputError(f"rank {other[0]} found another plan than rank 0, expected the same")
+    return result
 
 
 def grid_of(decisions: CompressionDecisions, group: Any) -> Grid:
@@ -68,6 +82,11 @@ def order_of(decisions: CompressionDecisions) -> tuple[Issue, ...]:
     return tuple(Issue(*each, links(decisions.problem, scope)) for each, scope in zip(found, scopes, strict=True))
 
 
+def in_one_lane(order: Sequence[Issue]) -> tuple[Issue, ...]:
+    """For GPUs, where issuing waits for nothing: NCCL needs one order of all its communicators on all ranks."""
+    return tuple(issue._replace(lanes=("links",)) for issue in order)
+
+
 def check_sums(group: GradientGroup) -> None:
     """Raises InputError where payloads that cannot be summed are, and where those of `powersgd` are not."""
     algorithm = ALGORITHMS.get((group.compressor or "").partition(":")[0])
@@ -109,4 +128,6 @@ def run_of(
     kinds = {place: "cpu" if place == "host" else device.type for place in places}
     made = {kind: coder_of(cast(str, group.compressor), names, kind) for kind in sorted(set(kinds.values()))}
     coders = {place: made[kind] if kind == device.type else OnHost(made[kind]) for place, kind in kinds.items()}
+    for coder in made.values():
+        coder.wire_bytes(elements)  # compiles the kernels
     return GroupRun(group.steps, elements, grid, call, coders, device)

@@ -10,34 +10,34 @@ from typing import Any
 import torch
 
 
-class Streams(ABC):
-    """The steps of a group run one after the other, on the stream of what runs each."""
+class StepStreams(ABC):
+    """The steps of a group run one after the other, on the stream of the place or scope of each."""
 
     @abstractmethod
     def begin(self, group: int) -> None:
         """The gradients of `group` were written on the current stream."""
 
     @abstractmethod
-    def on(self, resource: str, group: int) -> AbstractContextManager[None]:
-        """The stream of `resource`, after what `group` did before."""
+    def on(self, place: str, group: int) -> AbstractContextManager[None]:
+        """The stream of `place`, after what `group` did before."""
 
     @abstractmethod
     def join(self) -> None:
         """Later work of the current stream comes after what all groups did."""
 
 
-class HostOnly(Streams):
+class HostOnly(StepStreams):
     def begin(self, group: int) -> None:
         pass
 
-    def on(self, resource: str, group: int) -> AbstractContextManager[None]:
+    def on(self, place: str, group: int) -> AbstractContextManager[None]:
         return nullcontext()
 
     def join(self) -> None:
         pass
 
 
-class CudaStreams(Streams):
+class CudaStreams(StepStreams):
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.streams: dict[str, Any] = {}
@@ -47,10 +47,10 @@ class CudaStreams(Streams):
         self.events[group] = torch.cuda.current_stream(self.device).record_event()
 
     @contextmanager
-    def on(self, resource: str, group: int) -> Iterator[None]:
-        stream = self.streams.get(resource)
+    def on(self, place: str, group: int) -> Iterator[None]:
+        stream = self.streams.get(place)
         if stream is None:
-            stream = self.streams[resource] = torch.cuda.Stream(self.device)
+            stream = self.streams[place] = torch.cuda.Stream(self.device)
         with torch.cuda.device(self.device), torch.cuda.stream(stream):
             stream.wait_event(self.events[group])
             yield

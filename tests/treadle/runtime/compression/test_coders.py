@@ -54,7 +54,7 @@ def test_every_rank_gets_one_result_whose_mean_over_iterations_is_the_sum() -> N
             results = []
             for run in runs:
                 run.flat.copy_(gradients[grid.rank])
-                run.start()
+                run.start(run.flat)
                 for step in range(len(run.steps)):
                     run.step(step)
                 assert run.values is not None

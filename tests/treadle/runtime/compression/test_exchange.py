@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -16,14 +18,16 @@ from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.compression.options import options
 from treadle.runtime.compression.exchange import PlannedExchange, lost_rank
 from treadle.runtime.compression.group_run import Call, Coder, Grid, GroupRun
-from treadle.runtime.compression.setup import order_of
+from treadle.runtime.compression.setup import in_one_lane, order_of
 
 PLACES = ("device", "host")
 GROUPS = 12
 SIZE = 9
 
 
-def exchange_of(grid: Grid, call: Call, coder: Coder | None = None) -> PlannedExchange:
+def exchange_of(
+    grid: Grid, call: Call, coder: Coder | None = None, order: Callable[..., Any] = tuple
+) -> PlannedExchange:
     """Groups of one to three gradients, each with another option of the tree."""
     found = random.Random(7)
     sizes = [found.randrange(1, 4) for _ in range(GROUPS)]
@@ -37,16 +41,17 @@ def exchange_of(grid: Grid, call: Call, coder: Coder | None = None) -> PlannedEx
         [SIZE for _ in gradients],
         [(a, b) for a, b, _, _ in groups],
         [GroupRun(each, n * SIZE, grid, call, coders) for n, each in zip(sizes, steps, strict=True)],
-        order_of(decisions),
+        order(order_of(decisions)),
         host_workers=2,
     )
 
 
-def test_ranks_whose_gradients_become_ready_in_other_orders_exchange_them_all() -> None:
+@pytest.mark.parametrize("order", [tuple, in_one_lane])
+def test_ranks_whose_gradients_become_ready_in_other_orders_exchange_them_all(order: Callable[..., Any]) -> None:
     shared = Shared(2, 2)
 
     def work(grid: Grid) -> int:
-        exchange = exchange_of(grid, partial(shared.call, grid.rank))
+        exchange = exchange_of(grid, partial(shared.call, grid.rank), order=order)
         shuffled = random.Random(grid.rank)
         gradients = list(range(len(exchange.sizes)))
         out = torch.empty(3, 3)

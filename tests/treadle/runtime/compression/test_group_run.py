@@ -45,7 +45,7 @@ def all_sums(found: list[Option], elements: int, shared: Shared) -> list[list[li
             run = GroupRun(steps, elements, grid, partial(shared.call, grid.rank), CODERS)
             for _ in range(2):
                 run.flat.copy_(torch.arange(elements) * (grid.rank + 1) + number)
-                run.start()
+                run.start(run.flat)
                 for step in range(len(steps)):
                     run.step(step)
                 ranks = grid.ranks("flat")

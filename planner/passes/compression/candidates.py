@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 
 from treadle.planner.machine.compressors import ALGORITHMS
 from treadle.planner.passes.compression.options import Option, compressions, options, summed
@@ -79,30 +78,3 @@ def _summed(problem: CompressionProblem, name: str, places: tuple[str, ...]) -> 
     if known and algorithm is not None and algorithm.summable:
         for hierarchical in hierarchies(problem):
             yield from summed(places, hierarchical)
-
-
-@cache
-def undominated(found: tuple[PricedOption, ...]) -> tuple[PricedOption, ...]:
-    """Without the candidates of which another has the same resources in the same order and no step that is longer.
-
-    Only a heuristic: where tasks are served first come, first served, a shorter step may let another group's step come
-    first and end the iteration later.
-    """
-    kept: list[PricedOption] = []
-    for candidate in found:
-        rivals = [other for other in found if other is not candidate and _dominates(other, candidate)]
-        if not rivals:
-            kept.append(candidate)
-    return tuple(kept)
-
-
-def _dominates(one: PricedOption, other: PricedOption) -> bool:
-    return len(one.works) == len(other.works) and all(
-        mine.resources == theirs.resources and mine.ns <= theirs.ns
-        for mine, theirs in zip(one.works, other.works, strict=True)
-    )
-
-
-def fastest(found: Iterable[PricedOption]) -> PricedOption:
-    """The one whose steps take the least time in a row; the first of several."""
-    return min(found, key=lambda candidate: sum(work.ns for work in candidate.works))

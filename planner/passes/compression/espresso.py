@@ -23,7 +23,7 @@ from treadle.planner.passes.compression.espresso_device import (
     published_options,
     uncompressed,
 )
-from treadle.planner.passes.compression.espresso_host import any_subset, offload
+from treadle.planner.passes.compression.espresso_host import FEW_CHOICES, MOST_CHOICES, any_subset, offload
 from treadle.planner.passes.compression.evaluator import Evaluator
 
 
@@ -59,7 +59,8 @@ def espresso(
     start = by_gradient(problem, (None, uncompressed(problem)))
     options = published_options(problem) if as_published else options_on(problem, "device")
     device = greedily(evaluator, start, options, bubble_pruning=bubble_pruning, expired=expired)
-    host = offload(evaluator, device.groups, expired=expired)
+    most = MOST_CHOICES if as_published else FEW_CHOICES
+    host = offload(evaluator, device.groups, most=most, expired=expired)
     groups, ns, better = host.groups, host.ns, None
     if not as_published:
         groups = any_subset(evaluator, device.groups, groups, expired=expired)

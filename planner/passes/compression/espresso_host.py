@@ -22,7 +22,9 @@ from treadle.planner.passes.compression.espresso_device import Expired, Groups, 
 from treadle.planner.passes.compression.evaluator import Evaluator
 
 MOST_CHOICES = 1_000_000
-"""Choices that are all tried; of more, one set of gradients that are alike after the other."""
+"""Choices that are all tried in the published form; of more, one set of gradients that are alike after the other."""
+FEW_CHOICES = 5_000
+"""The same where a search goes on after it."""
 MOST_SUBSETS_OF = 12
 
 Movable = Mapping[int, GradientGroup]
@@ -30,7 +32,7 @@ Movable = Mapping[int, GradientGroup]
 
 
 @dataclass(frozen=True)
-class Offload:
+class Offloaded:
     """Groups with their time. tried: choices that were priced; these are all if `whole`."""
 
     groups: Groups
@@ -64,16 +66,17 @@ def alike(evaluator: Evaluator, groups: Groups, hosts: Movable) -> tuple[tuple[i
     return tuple(tuple(places) for places in found.values())
 
 
-def offload(evaluator: Evaluator, groups: Groups, *, expired: Expired = never) -> Offload:
-    """Algorithm 4.2. Ties keep the choice that was tried before, nothing on the host first of all."""
+def offload(evaluator: Evaluator, groups: Groups, *, most: int = FEW_CHOICES, expired: Expired = never) -> Offloaded:
+    """Algorithm 4.2, over all choices if there are up to `most`. Ties keep the choice that was tried before, nothing on
+    the host first of all."""
     hosts = movable(evaluator, groups)
     sets = alike(evaluator, groups, hosts)
     best, ns, tried = groups, evaluator.hold(groups), 1
-    whole = prod(len(places) + 1 for places in sets) <= MOST_CHOICES
+    whole = prod(len(places) + 1 for places in sets) <= most
     choices = _all(sets) if whole else ()
     for counts in choices:
         if expired():
-            return Offload(best, ns, tried, whole=False)
+            return Offloaded(best, ns, tried, whole=False)
         trial = _moved(groups, hosts, chain(*(places[:count] for places, count in zip(sets, counts, strict=True))))
         found, tried = evaluator.time(trial, ns), tried + 1
         if found < ns:
@@ -85,12 +88,12 @@ def offload(evaluator: Evaluator, groups: Groups, *, expired: Expired = never) -
             rest = _moved(best, dict(zip(places, (groups[place] for place in places), strict=True)), places)
             for count in range(len(places) + 1):
                 if expired():
-                    return Offload(best, ns, tried, whole=False)
+                    return Offloaded(best, ns, tried, whole=False)
                 trial = _moved(rest, hosts, places[:count])
                 found, tried = evaluator.time(trial, ns), tried + 1
                 if found < ns:
                     best, ns, improving = trial, evaluator.hold(trial), True
-    return Offload(best, ns, tried, whole)
+    return Offloaded(best, ns, tried, whole)
 
 
 def any_subset(evaluator: Evaluator, groups: Groups, start: Groups, *, expired: Expired = never) -> Groups:
@@ -112,7 +115,7 @@ def any_subset(evaluator: Evaluator, groups: Groups, start: Groups, *, expired: 
     while improving:
         improving = False
         for change in (*((place,) for place in hosts), *swaps):
-            on_device = [best[place] is not hosts[place] for place in change]
+            on_device = [best[place] != hosts[place] for place in change]
             if on_device == [True, True] or on_device == [False, False]:
                 continue
             if expired():

@@ -107,14 +107,6 @@ class Evaluator:
         moved = [groups[place].last for place, _ in new] != [self.groups[place].last for place, _ in old]
         return self._trial(begin, old, new, self._release(groups) if moved else self._released, above)
 
-    def replaced(self, place: int, compressor: str | None, steps: Option, above: int | None = None) -> int:
-        """ns of one iteration with another option for one of the groups held; `above` if it is not below that."""
-        self.evaluations += 1
-        group = self.groups[place]
-        old = [(place, self._row(place, group, group.compressor, group.steps))]
-        new = [(place, self._row(place, group, compressor, steps))]
-        return self._trial(min(group.last // SPACING, len(self._states) - 1), old, new, self._released, above)
-
     def improved(self, place: int, options: tuple[Named, ...], below: int) -> tuple[int, int] | None:
         """The least ns of an iteration with one of `options` for one of the groups held, and the first place among them
         that gives it; None if none is below `below`. Every option counts as an evaluation."""

@@ -1,8 +1,8 @@
 """Groups, options and compressors decided together: never worse than any plan that it begins from.
 
 It begins from the plans of Espresso, of Cupcake and of all baselines, adds those of a dynamic program over boundaries,
-and improves the best by local search. Every plan is priced by the one timeline. For a few gradients branch and bound
-over all groups and options then proves the best, or finds it.
+and improves the best by local search, at last from random changes of it. Every plan is priced by the one timeline.
+For a few gradients branch and bound over all groups and options proves the best, or finds it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from treadle.planner.passes.compression.decisions import Groups
 from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.exact import Exact, exact
 from treadle.planner.passes.compression.front import through_boundaries
-from treadle.planner.passes.compression.local_search import fits, improved
+from treadle.planner.passes.compression.local_search import fits, improved, shaken
 from treadle.planner.passes.compression.palette import palette
 from treadle.planner.passes.compression.problem import CompressionProblem
 
@@ -80,6 +80,8 @@ def joint(
     if _branches(problem) <= BRANCHES and not stopped():
         found = exact(problem, evaluator, choices, best, node_limit=NODE_LIMIT, expired=stopped)
         better(found.groups, found.ns)
+    if found is None or not found.complete:
+        shaken(problem, evaluator, best, options, stopped=stopped, offer=better)
     return Joint(best, best_ns, found)
 
 

@@ -7,6 +7,7 @@ over all groups finds none.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
@@ -20,6 +21,13 @@ CUTS = 8
 """Places at which a group is split, at most."""
 SHIFTS = (1, 2, 4, 8)
 """Gradients that go to a neighbour."""
+SEED = 0
+SHAKES = 300
+"""Local searches from changed plans, at most."""
+SHAKEN = 3
+"""Random changes before each."""
+SHAKEN_EVALUATIONS = 40_000
+"""Plans that these searches price, about: none begins after that."""
 REACH = 3
 """How far away the group is with which options are exchanged."""
 
@@ -48,6 +56,34 @@ def improved(
                 return best
         unchanged += 1
         place = (place if not unchanged else place - 1) % len(best)
+    return best
+
+
+def shaken(
+    problem: CompressionProblem,
+    evaluator: Evaluator,
+    start: Groups,
+    palette: Sequence[Named],
+    *,
+    stopped: Callable[[], bool],
+    offer: Callable[[Groups, int], None],
+) -> Groups:
+    """The best groups of repeated local searches, each from the best so far with a few random changes."""
+    best, best_ns = start, evaluator.time(start)
+    chance = random.Random(SEED)
+    most = evaluator.evaluations + SHAKEN_EVALUATIONS
+    for _ in range(SHAKES):
+        if stopped() or evaluator.evaluations > most:
+            break
+        trial = best
+        for _ in range(SHAKEN):
+            options = list(changes(problem, trial, chance.randrange(len(trial)), palette))
+            trial = chance.choice(options) if options else trial
+        trial = improved(problem, evaluator, trial, palette, stopped=stopped, offer=lambda groups, ns: None)
+        ns = evaluator.time(trial)
+        if (ns, len(trial)) < (best_ns, len(best)):
+            best, best_ns = trial, ns
+            offer(best, best_ns)
     return best
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -15,11 +16,14 @@ from treadle.planner.documents.compression_costs import CompressorCost, Curve, D
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
 from treadle.planner.passes.compression import joint as joint_method
+from treadle.planner.passes.compression import local_search
 from treadle.planner.passes.compression.check import check
-from treadle.planner.passes.compression.decided import described, plain_groups
-from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup
+from treadle.planner.passes.compression.decided import described, plain_groups, plain_option
+from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup, Groups
 from treadle.planner.passes.compression.evaluator import Evaluator
+from treadle.planner.passes.compression.group_costs import fused_option
 from treadle.planner.passes.compression.joint import joint
+from treadle.planner.passes.compression.local_search import improved, shaken
 from treadle.planner.passes.compression.planning import UNCOMPRESSED, CompressionOptions, plan_compression
 from treadle.planner.passes.compression.problem import CompressionProblem, Gradient, GradientLink
 from treadle.planner.passes.compression.timeline_of import time_ns
@@ -28,6 +32,11 @@ from treadle.planner.solver import Progress
 
 SLOW, FAST = 3000.0, 1.0
 """us for a MiB."""
+
+
+@pytest.fixture(autouse=True)
+def few_shakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_search, "SHAKES", 4)
 
 
 def model(
@@ -179,6 +188,21 @@ def test_the_local_search_finds_what_is_hidden_from_its_starts(monkeypatch: pyte
     assert found.ns == time_ns(problem, found.groups)
     assert found.ns < 0.7 * time_ns(problem, plain_groups(problem))
     assert any(isinstance(group, GradientGroup) and group.last > group.first for group in found.groups)
+
+
+def test_random_changes_lead_out_of_a_local_optimum() -> None:
+    problem = model(SLOW)
+    evaluator = Evaluator(problem)
+    named = [(None, plain_option(problem)), ("efsignsgd", fused_option(problem, "efsignsgd"))]
+
+    def found(search: Callable[..., Groups], start: Groups) -> Groups:
+        return search(problem, evaluator, start, named, stopped=lambda: False, offer=lambda groups, ns: None)
+
+    local = found(improved, plain_groups(problem))
+    best = found(shaken, local)
+    assert evaluator.time(best) <= evaluator.time(local)
+    assert best == found(shaken, local)
+    assert local == found(improved, local)
 
 
 def test_a_problem_that_is_not_sound_is_refused() -> None:

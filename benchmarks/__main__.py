@@ -18,6 +18,7 @@ FOLDERS = {
     "memory": "execution models equal_peak gpu partitioner planning tight ablation savings",
     "swap": "models evaluation baselines real search inference recompute",
     "fusion": "published planning stress reachable tables resources cpu gpu",
+    "compression": "encode",
 }
 NAMES = (
     *("timeline", "capture", "costs"),

@@ -44,4 +44,5 @@ ITEMS = (
     Item("memory", 90),
     Item("swap", 60),
     Item("operators", 45),
+    Item("compression", 45),
 )

@@ -33,9 +33,9 @@ inline void encode_signs(const Coding &coding) {
         means[0] = float(total(upper) / double(n));
     }
     if (!coding.residual) return;
-    const Means sent(coding, coding.payload);
     each_chunk(coding, [&](int64_t, int64_t at, int count) {
-        float *v = coding.residual + at;
+        const Means sent(coding, coding.payload);
+        float *__restrict v = coding.residual + at;
         for (int i = 0; i < count; ++i) v[i] = left_of(v[i], sent.of(bits<uint32_t>(v[i]) >> 31));
     });
 }

@@ -6,14 +6,18 @@
 
 namespace treadle {
 
-using Lists = std::vector<std::vector<uint32_t>>;  // ascending indices, by part of the elements
+// Key and index of an element, which are then looked at without going through the memory of all.
+struct Candidate {
+    uint32_t key, index;
+};
+using Lists = std::vector<std::vector<Candidate>>;  // by ascending index, for each part of the elements
 
 // Adds values and residual where `adds`, and gathers who has a key of at least `threshold`, which is above 0.
 inline Lists candidates(const Coding &coding, uint32_t threshold, bool adds) {
     Lists lists(parts_of(coding));
     const float *stored = coding.residual ? coding.residual : coding.values;
     parallel(int(lists.size()), chunks_of(coding), [&](int part, int64_t begin, int64_t end) {
-        std::vector<uint32_t> list(1024);
+        std::vector<Candidate> list(1024);
         size_t found = 0;
         for (int64_t at = begin * CHUNK; at < std::min(end * CHUNK, coding.elements); at += 32) {
             const int count = int(std::min<int64_t>(32, coding.elements - at));
@@ -21,7 +25,10 @@ inline Lists candidates(const Coding &coding, uint32_t threshold, bool adds) {
             float below[32] = {};
             for (int i = 0; i < count; ++i) below[i] = bits<float>(threshold - 1 - key_of(v[i]));
             if (found + 32 > list.size()) list.resize(2 * list.size());
-            for (uint32_t word = signs_of(below); word; word &= word - 1) list[found++] = uint32_t(at + __builtin_ctz(word));
+            for (uint32_t word = signs_of(below); word; word &= word - 1) {
+                const int i = __builtin_ctz(word);
+                list[found++] = {key_of(v[i]), uint32_t(at + i)};
+            }
         }
         list.resize(found);
         lists[part] = std::move(list);
@@ -36,7 +43,7 @@ inline int64_t count_of(const Lists &lists) {
 }
 
 // The key of the element of rank `rank`, from 1; `rank` becomes its rank among those of this key.
-inline uint32_t key_of_rank(const Lists &lists, const float *v, int64_t &rank) {
+inline uint32_t key_of_rank(const Lists &lists, int64_t &rank) {
     constexpr int BINS = 1 << 11;
     uint32_t prefix = 0;
     for (int shift : {20, 9, 0}) {
@@ -44,10 +51,8 @@ inline uint32_t key_of_rank(const Lists &lists, const float *v, int64_t &rank) {
         std::vector<int64_t> histogram(lists.size() * BINS);
         parallel(int(lists.size()), int64_t(lists.size()), [&](int part, int64_t, int64_t) {
             int64_t *bins = histogram.data() + int64_t(part) * BINS;
-            for (uint32_t index : lists[part]) {
-                const uint32_t key = key_of(v[index]);
-                if (key >> (shift + width) == prefix) ++bins[key >> shift & ((1u << width) - 1)];
-            }
+            for (const Candidate &each : lists[part])
+                if (each.key >> (shift + width) == prefix) ++bins[each.key >> shift & ((1u << width) - 1)];
         });
         int64_t here = 0;
         int bin = 1 << width;
@@ -87,14 +92,11 @@ inline std::vector<uint32_t> chosen(const Coding &coding) {
     std::vector<uint32_t> indices;
     indices.reserve(coding.kept);
     if (count >= coding.kept) {
-        const float *v = coding.residual ? coding.residual : coding.values;
         int64_t equal = coding.kept;
-        const uint32_t least = key_of_rank(lists, v, equal);
+        const uint32_t least = key_of_rank(lists, equal);
         for (const auto &list : lists)
-            for (uint32_t index : list) {
-                const uint32_t key = key_of(v[index]);
-                if (key > least || (key == least && equal-- > 0)) indices.push_back(index);
-            }
+            for (const Candidate &each : list)
+                if (each.key > least || (each.key == least && equal-- > 0)) indices.push_back(each.index);
         return indices;
     }
     uint32_t next = 0;
@@ -103,10 +105,10 @@ inline std::vector<uint32_t> chosen(const Coding &coding) {
         for (; next < end && missing; --missing) indices.push_back(next++);
     };
     for (const auto &list : lists)
-        for (uint32_t index : list) {
-            fill(index);
-            indices.push_back(index);
-            next = index + 1;
+        for (const Candidate &each : list) {
+            fill(each.index);
+            indices.push_back(each.index);
+            next = each.index + 1;
         }
     fill(coding.elements);
     return indices;

@@ -98,8 +98,8 @@ class NativeCodec(Codec):
 
 
 def codec(name: str, elements: int, *, device: torch.device | str = "cpu", threads: int | None = None) -> Codec:
-    """The codec of `ALGORITHM[:RATIO]`, or `identity`, for `elements` float32 on `device`, with as many `threads` of the
-    CPU (by default those of PyTorch). Raises InputError for another name, for `powersgd`, which takes two exchanges
+    """The codec of `ALGORITHM[:RATIO]`, or `identity`, for `elements` float32 on `device`, with as many `threads` of
+    the CPU (by default those of PyTorch). Raises InputError for another name, for `powersgd`, which takes two exchanges
     (`PowerSGD`), and for more than MAX_ELEMENTS; MissingBackendError without a compiler for the device."""
     if not 0 <= elements <= MAX_ELEMENTS:
         raise InputError(f"found {elements} elements, expected 0 to {MAX_ELEMENTS}", where=name)

@@ -46,12 +46,12 @@ class _Watch:
 class Feedback:
     """The residuals of the compression points of one rank.
 
-    A key names a compression point and what is compressed there, such as (names of the parameters, number of the step);
-    with keys of strings and numbers `torch.load` reads a state with `weights_only`. `dgc` keeps more (Lin et al., Deep
-    Gradient Compression: Reducing the Communication Bandwidth for Distributed Training): with `momentum` a residual adds
-    up velocities, and elements that are sent lose theirs, so that the optimizer is to have no momentum of its own;
-    with `clip_norm` a gradient of a larger norm is scaled to clip_norm / sqrt(ranks). Different keys may be encoded at
-    the same time.
+    A key names a compression point and what is compressed there, such as (names of the parameters, number of the
+    step); with keys of strings and numbers `torch.load` reads a state with `weights_only`. `dgc` keeps more (Lin et
+    al., Deep Gradient Compression: Reducing the Communication Bandwidth for Distributed Training): with `momentum` a
+    residual adds up velocities, and elements that are sent lose theirs, so that the optimizer is to have no momentum of
+    its own; with `clip_norm` a gradient of a larger norm than clip_norm / sqrt(ranks) is scaled to that. Different keys
+    may be encoded at the same time.
     """
 
     def __init__(self, *, rank: int = 0, ranks: int = 1, momentum: float = 0.0, clip_norm: float | None = None) -> None:
@@ -60,8 +60,8 @@ class Feedback:
         self._watches: dict[Hashable, _Watch] = {}
 
     def encode(self, key: Hashable, codec: Codec, values: Tensor, payload: Tensor, step: int) -> None:
-        """`payload` of `values` and what is kept of `key`; decode it with `seed_of(key, step)`. Raises what `Codec.encode`
-        raises."""
+        """`payload` of `values` and what is kept of `key`; decode it with `seed_of(key, step)`. Raises what
+        `Codec.encode` raises."""
         if not isinstance(codec, NativeCodec):
             codec.encode(values, payload)
             return
@@ -83,9 +83,8 @@ class Feedback:
         if kept is None or kept.residual.data_ptr() != powersgd.residual.data_ptr():
             if kept is not None and kept.factor is not None and self._fits(key, kept, values):
                 powersgd.residual.copy_(kept.residual)
-                powersgd.factor = kept.factor.to(powersgd.factor.device)
-            kept = self._kept[key] = _Kept(powersgd.residual)
-        kept.factor = powersgd.factor
+                powersgd.factor.copy_(kept.factor)
+            kept = self._kept[key] = _Kept(powersgd.residual, factor=powersgd.factor)
         self._watch(key, values, kept.residual, compressor(powersgd.name))
         return powersgd.first(values)
 

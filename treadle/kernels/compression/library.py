@@ -114,8 +114,8 @@ class CompressionLibrary:
 
 @cache
 def library_of(device: str) -> CompressionLibrary:
-    """The library for a type of device, compiled at the first call. Raises MissingBackendError without the compiler, and
-    InputError for another device."""
+    """The library for a type of device, compiled at the first call. Raises MissingBackendError without the compiler,
+    and InputError for another device."""
     if device not in ("cpu", "cuda"):
         raise InputError(f"found tensors on {device}, expected cpu or cuda")
     return CompressionLibrary("process" if device == "cpu" else "cuda")

@@ -1,5 +1,5 @@
-"""PowerSGD (Vogels et al., PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization): two factors,
-each of which is summed over the ranks."""
+"""PowerSGD (Vogels et al., PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization): two
+factors, each of which is summed over the ranks."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class PowerSGD:
         if values.numel() != self.elements or values.dtype != torch.float32:
             raise InputError(f"found {values.numel()} {values.dtype}, expected {self.elements} torch.float32")
         self.residual.add_(values.view(-1))
-        return self._matrix @ self.factor
+        return (self._matrix @ _by_columns(self.factor)).contiguous()
 
     def second(self, left: Tensor) -> Tensor:
         """The right factor, float32 [columns, rank], to the sum of the left ones."""
         self._left = torch.linalg.qr(left).Q
-        right = self._matrix.T @ self._left
+        right = (self._left.T.contiguous() @ self._matrix).T.contiguous()
         self._matrix.addmm_(self._left, right.T, alpha=-1).nan_to_num_(0, 0, 0)
         return right
 
@@ -58,4 +58,9 @@ class PowerSGD:
             out.view(rows, columns).addmm_(self._left, right.T)
         else:
             out.view(-1).add_((self._left @ right.T).view(-1)[: self.elements])
-        self.factor = torch.where(torch.isfinite(right).all(), right, self._fresh)
+        self.factor.copy_(torch.where(torch.isfinite(right).all(), right, self._fresh))
+
+
+def _by_columns(factor: Tensor) -> Tensor:
+    """The same numbers column by column, with which libraries multiply several times as fast."""
+    return factor.T.contiguous().T

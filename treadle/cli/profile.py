@@ -48,7 +48,7 @@ Wherever a profile is asked for: a shipped name, a file, or `local` for this mac
 
 @command.command("list")
 def list_(*, as_json: Json = False) -> None:
-    """List the profiles that ship with treadle, and the costs of gradient compression."""
+    """List profiles and costs of compression that ship with treadle."""
     from treadle.cli.profile_compression import list_costs, shipped_costs
 
     profiles = [load_hardware(name) for name in resources.names("profiles")]
@@ -81,7 +81,10 @@ def show(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the profile NAME (a shipped name, a file, or `local`), or such costs of gradient compression."""
+    """Show a profile, or costs of gradient compression.
+
+    NAME is a shipped name, a file, or `local`.
+    """
     from treadle.cli.profile_compression import costs_named, show_costs
 
     costs = None if name in resources.names("profiles") else costs_named(name)

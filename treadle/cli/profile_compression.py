@@ -45,7 +45,7 @@ def measure_compression_costs(
         print_json("profile-measure-compression", facts)
         return
     print_table(
-        f"curves of {found.costs.name}, fitted to medians",
+        f"curves of {found.costs.name}",
         ("what", "smallest size", "largest size", "points", "relative error", "residuals by size, %"),
         [
             (

@@ -38,7 +38,7 @@ class Series(NamedTuple):
 
 
 Times = dict[Series, dict[int, float]]
-"""Ns by series and elements, the least of several medians."""
+"""Ns by series and elements, of the fastest pass."""
 
 
 class _Copied(NamedTuple):
@@ -70,7 +70,7 @@ def measured_compressors(
         if name:
             _compressor(name, place, values, repeats, maker, found)
         else:
-            _add(found, Series("pack"), elements, repeats.median_ns(_packing(values, packed)))
+            _add(found, Series("pack"), elements, repeats.ns(_packing(values, packed)))
     return found
 
 
@@ -90,11 +90,11 @@ def _compressor(name: str, place: Place, values: Tensor, repeats: Repeats, maker
     codec = make()
     copied = _uncopied if device == values.device else _pinned
     encode, payload = _encoding(codec, values, copied)
-    _add(found, Series("encode", name, place), elements, repeats.median_ns(encode))
+    _add(found, Series("encode", name, place), elements, repeats.ns(encode))
     for pieces in PIECES if compressor(name).algorithm.messages == 1 else (1,):
         if pieces == 1 or pieces * elements <= MOST_ELEMENTS:
             decode = _decoding(codec, payload.repeat(pieces), values, copied)
-            _add(found, Series("decode", name, place, pieces), elements, repeats.median_ns(decode))
+            _add(found, Series("decode", name, place, pieces), elements, repeats.ns(decode))
 
 
 def _add(found: Times, series: Series, elements: int, ns: float) -> None:

@@ -202,8 +202,8 @@ def series_text(series: Series) -> str:
 
 def _sources(found: _Times, world: int, is_joined: bool, command: str, gpu: int) -> dict[str, str]:
     """By path prefix; the first `gpu` compressors ran on a GPU."""
-    at_once = f"{world} processes at once" if world > 1 else "one process"
-    how = f"measured: `{command}`, {at_once}; medians of repeats, fitted with a plateau"
+    at_once = f"{world} processes at once, medians" if world > 1 else "one process, the least"
+    how = f"measured: `{command}`, {at_once} of repeats, fitted with a plateau"
     cpu = f"{cpu_model()}, {many(cores(), 'core')}, {many(found.threads, 'thread')} a process"
     if gpu:
         sources = {f"compressors[{place}]": f"{how}; {found.device}" for place in range(gpu)}

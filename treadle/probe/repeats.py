@@ -11,7 +11,7 @@ import torch
 from torch import distributed
 
 PASSES = 4
-"""Rounds over all that is measured, of whose medians the least counts: a shared machine can be slow for seconds."""
+"""Rounds over all that is measured, of which the fastest counts: a shared machine can be slow for seconds."""
 SAMPLES, LEAST_SAMPLES = 15, 3
 SAMPLE_SECONDS, MOST_CALLS = 0.001, 100
 SERIES_SECONDS = 0.15
@@ -26,14 +26,16 @@ class Repeats:
     device: torch.device
     is_together: bool
 
-    def median_ns(self, call: Callable[[], object]) -> float:
-        """The median over samples, after a first call that does not count. All processes call it, and all have the
-        same result."""
+    def ns(self, call: Callable[[], object]) -> float:
+        """The median over samples of processes that work together, whose contention counts; of one alone the least, as
+        other work on the machine does not. A first call does not count. All processes call it, and all have the same
+        result."""
         call()
         (once,) = self._slowest([self._sample(call, 1)])
         calls = max(1, min(MOST_CALLS, int(SAMPLE_SECONDS / once)))
         samples = max(LEAST_SAMPLES, min(SAMPLES, int(SERIES_SECONDS / (once * calls))))
-        return 1e9 * median(self._slowest([self._sample(call, calls) for _ in range(samples)]))
+        times = self._slowest([self._sample(call, calls) for _ in range(samples)])
+        return 1e9 * (median(times) if self.is_together else min(times))
 
     def _sample(self, call: Callable[[], object], calls: int) -> float:
         """Seconds of a call. It has ended when the device has."""

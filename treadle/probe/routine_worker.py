@@ -56,14 +56,14 @@ def measured_routines(
 
 
 def _times(routine: Routine, group: Any, repeats: Repeats) -> Iterator[tuple[int, float]]:
-    """Bytes and median ns, up to a size that takes long."""
+    """Bytes and ns, up to a size that takes long."""
     ranks = distributed.get_world_size(group)
     dtype = torch.float32 if routine in SUMS else torch.uint8
     for size in SIZES:
         elements = -(-size // (4 * ranks)) * 4 * ranks // dtype.itemsize
         source = torch.ones(elements, dtype=dtype, device=repeats.device)
         out = source if routine in IN_PLACE else _result(routine, group, source)
-        ns = repeats.median_ns(partial(run, routine, group, source, out))
+        ns = repeats.ns(partial(run, routine, group, source, out))
         yield source.nbytes, ns
         if ns > LONGEST_NS or 4 * ranks * source.nbytes > MOST_BYTES:
             break

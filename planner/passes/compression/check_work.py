@@ -18,7 +18,7 @@ MEBIBYTE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Work:
+class CountedStep:
     """Resources held, ns, bytes that the busiest rank sends."""
 
     resources: tuple[str, ...]
@@ -41,7 +41,7 @@ class Carried:
     """Only the first rank of each node holds anything."""
 
 
-def counted(problem: CompressionProblem, name: str | None, steps: Sequence[str], elements: int) -> list[Work]:
+def counted(problem: CompressionProblem, name: str | None, steps: Sequence[str], elements: int) -> list[CountedStep]:
     """The work of each of `steps`, which may be executed, on `elements` with the compressor `name`."""
     costs: dict[str, CompressorCost] = {cost.place: cost for cost in problem.compressors if cost.name == name}
     now, found = Carried(elements), []
@@ -50,15 +50,15 @@ def counted(problem: CompressionProblem, name: str | None, steps: Sequence[str],
         if word == "compress":
             parts = _shards(problem, steps[place + 1 :])
             now.shard, now.payloads, now.pieces = -(-now.elements // parts), parts, 1
-            found.append(Work((where,), costs[where].encode.at(now.elements)))
+            found.append(CountedStep((where,), costs[where].encode.at(now.elements)))
         elif word == "decompress":
-            found.append(Work((where,), costs[where].decode_ns(now.elements, now.pieces)))
+            found.append(CountedStep((where,), costs[where].decode_ns(now.elements, now.pieces)))
             now.payloads, now.pieces = 0, 1
         else:
             held = now.payloads * _payload_bytes(costs, now.shard) if now.payloads else DTYPE_BYTES * now.elements
             rounds = _rounds(costs) if now.payloads and word == "allreduce" else 1
             ns, sent = _collective(problem, word, where, held // rounds, now.roots)
-            found.append(Work(_links(problem, where), rounds * ns, rounds * sent))
+            found.append(CountedStep(_links(problem, where), rounds * ns, rounds * sent))
             _carry_on(now, word, where, _ranks(problem, where))
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from treadle.planner.documents.scalars import many
 from treadle.planner.passes.compression.decisions import CompressionDecisions, CompressionRival, GradientGroup, Groups
 from treadle.planner.passes.compression.options import Option, options
 from treadle.planner.passes.compression.payload import works
@@ -64,14 +65,15 @@ def decided(
 
 def described(decisions: CompressionDecisions) -> str:
     """A few words: how many groups there are and which compressors they have, or that nothing is compressed."""
-    gradients, groups = len(decisions.problem.gradients), decisions.groups
+    groups = decisions.groups
+    whole = f"{many(len(decisions.problem.gradients), 'gradient')} in {many(len(groups), 'group')}"
     used: dict[str, int] = {}
     for group in groups:
         if group.compressor is not None:
             used[group.compressor] = used.get(group.compressor, 0) + 1
     if not used:
-        return f"compress nothing: {gradients} gradients in {len(groups)} groups go as they are"
+        return f"compress nothing: {whole} as they are"
     named = ", ".join(f"{name} for {count}" for name, count in sorted(used.items()))
     plain = len(groups) - sum(used.values())
     rest = f", {plain} as they are" if plain else ""
-    return f"{gradients} gradients in {len(groups)} groups: {named}{rest}"
+    return f"{whole}: {named}{rest}"

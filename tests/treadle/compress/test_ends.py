@@ -12,8 +12,13 @@ import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.planner.passes.collective.build import MESH, line
+from tests.planner.plans import collective_plan
 from tests.treadle.compress.test_models import Net, batch, decisions
 from tests.treadle.runtime.compression.coders import Identity, IdentityCoders
+from treadle import comm
+from treadle.codegen import targets
+from treadle.codegen.emit import write
 from treadle.host.loopback import stay_on_loopback
 from treadle.planner.errors import CheckFailed
 from treadle.planner.passes.compression.options import options
@@ -26,7 +31,8 @@ from treadle.runtime.launch import launch
 ELEMENTS = 13
 
 
-def all_sequences(rank: int, world: int) -> int:
+def all_sequences(rank: int, world: int, folder: str) -> int:
+    """The sequences, and a planned allreduce, which is torch.distributed's own until plans are loaded."""
     grid, call = Grid(rank, 2, 2), call_of(routines.scope_groups(2))
     found = [each for tree in (False, True) for each in options(("device",), tree)]
     for number, steps in enumerate(found):
@@ -37,12 +43,24 @@ def all_sequences(rank: int, world: int) -> int:
             run.step(step)
         assert run.values is not None
         assert torch.equal(run.values, torch.arange(ELEMENTS) * 10.0 + 4 * number), steps
+    run = GroupRun(("planned@flat",), ELEMENTS, grid, call)
+    for loads in (False, True):
+        if loads:
+            comm.init(folder)
+        run.flat.copy_(torch.arange(ELEMENTS) * (rank + 1))
+        run.start(run.flat)
+        run.step(0)
+        assert torch.equal(run.flat, torch.arange(ELEMENTS) * 10.0)
+    assert comm.summary().planned == {"all_reduce": 1}
+    comm.shutdown()
     return len(found)
 
 
 @pytest.mark.slow
-def test_every_sequence_sums_exactly_over_gloo() -> None:
-    assert launch(4, all_sequences, timeout=240) == [174] * 4
+def test_every_sequence_sums_exactly_over_gloo(tmp_path: Path) -> None:
+    plan = collective_plan("allreduce", line(4), MESH, size_bytes=4 * 2**12, instances=1)
+    write(targets.generate(plan, "plan.json"), tmp_path)
+    assert launch(4, all_sequences, (str(tmp_path),), timeout=240) == [174] * 4
 
 
 def killed(rank: int, world: int, folder: str) -> None:

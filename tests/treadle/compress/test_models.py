@@ -109,6 +109,21 @@ def compared(rank: int, world: int, given: CompressionDecisions, **options: Any)
     same(planned, plain)
 
 
+def early(rank: int, world: int) -> None:
+    """A group is compressed as soon as its gradients are ready, though one bucket holds those of all groups."""
+    model, _ = models(bucket_cap_mb=25)
+    handle = attach_ddp(model, decisions(1, 2), IdentityCoders())
+    done: list[set[tuple[int, int]]] = []
+    model.module.layers[0].weight.register_post_accumulate_grad_hook(
+        lambda _: done.append({(each.group, each.step) for each in handle.exchange.times})
+    )
+    for step in range(2):
+        model(batch(rank, step)).sum().backward()
+    assert len(done) == 2
+    assert all((1, 0) in each for each in done)
+    handle.close()
+
+
 def resumed(rank: int, world: int) -> None:
     """The continuation of a saved run is that of the run itself; under another plan residuals start at zero, with a
     line that says so."""
@@ -228,6 +243,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 def two(rank: int, world: int) -> None:
     for options in OPTIONS:
         compared(rank, world, decisions(1, 2), **options)
+    early(rank, world)
     resumed(rank, world)
     sharded(rank, world)
     refused(rank, world)

@@ -62,6 +62,8 @@ class UnitReduceScatter:
 
     def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: Any, op: Any, async_op: bool = False) -> Any:
         mean = op == distributed.ReduceOp.AVG
+        if not mean and op != distributed.ReduceOp.SUM:
+            raise InputError(f"found {op} of the gradients of {self.names[0]!r}, expected a sum or a mean", where=WHERE)
         if self.owner.closed:
             reduce_scatter_single(output_tensor, input_tensor, op=distributed.ReduceOp.SUM, group=group)
         else:

@@ -10,6 +10,8 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
+from tests.oracles.exact_compression import OneLink
+from tests.planner.passes.compression import one_link
 from tests.planner.passes.compression.small_problems import FLAT, every_plan, random_problem
 from treadle.planner.documents import store
 from treadle.planner.documents.compression_costs import CompressorCost, Curve, DecodeCurve
@@ -133,6 +135,23 @@ def test_joint_is_exact_for_a_few_gradients() -> None:
         assert plan.certificate.optimal
         assert plan.certificate.objective == plan.decisions.time_ns <= least
         assert "search of all groups" in plan.certificate.argument or plan.certificate.terms_ns
+
+
+@pytest.mark.parametrize(
+    ("case", "least"),
+    [
+        (OneLink((2, 2, 2), (3, 3, 6), (1, 1, 2), 1, 2), 9),
+        (OneLink((2, 6), (3, 4), (1, 1), 1, 1), 10),
+        (OneLink((2, 2, 2, 2), (8, 8, 8, 8), (2, 2, 2, 2), 1, 2), 12),
+        (OneLink((1, 1, 4), (9, 9, 9), (3, 3, 3), 1, 2), 11),
+    ],
+    ids=["three gradients", "bubble", "offload", "Lemma 4.1 fails"],
+)
+def test_joint_is_at_least_as_good_as_the_best_choice_for_single_gradients(case: OneLink, least: int) -> None:
+    assert min(case.time(choice) for choice in case.choices("ngc")) == least
+    plan = planned(one_link.problem_of(case))
+    assert plan.decisions.time_ns <= least
+    assert plan.decisions.time_ns <= min(plan.provenance.known.candidates_ns.values())
 
 
 def test_limits_of_the_problem_hold() -> None:

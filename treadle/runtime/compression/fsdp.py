@@ -16,10 +16,11 @@ from torch.distributed.fsdp import FSDPModule
 
 from treadle.planner.errors import InputError
 from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup
+from treadle.runtime.collective.native import agreed
 from treadle.runtime.compression import routines, setup
 from treadle.runtime.compression.coders import Coders
 from treadle.runtime.compression.exchange import NAMING_SECONDS, lost_rank
-from treadle.runtime.compression.group_run import Grid, GroupRun
+from treadle.runtime.compression.group_run import Coder, Grid, GroupRun
 from treadle.runtime.compression.handle import CompressedExchange, ExchangeStatistics
 from treadle.runtime.compression.watch import RankWatch, watch_of
 from treadle.runtime.torch_names import reduce_scatter_single
@@ -53,8 +54,10 @@ class FsdpExchange(CompressedExchange):
 class UnitReduceScatter:
     """What `set_custom_reduce_scatter` of one unit is given: sums of a buffer with a part for each rank."""
 
-    def __init__(self, owner: FsdpExchange, grid: Grid, group: GradientGroup, names: Sequence[str]) -> None:
-        self.owner, self.grid, self.group, self.names = owner, grid, group, names
+    def __init__(
+        self, owner: FsdpExchange, grid: Grid, steps: Sequence[str], names: Sequence[str], coders: Mapping[str, Coder]
+    ) -> None:
+        self.owner, self.grid, self.steps, self.names, self.coders = owner, grid, steps, names, coders
         self.run: GroupRun | None = None
 
     def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -79,12 +82,11 @@ class UnitReduceScatter:
             self.owner.coders.iterations += 1
         if self.run is None:
             call = setup.call_of(routines.ScopeGroups(flat=group, intra=None, inter=None))
-            coder_of = self.owner.coders.coder
-            self.run = setup.run_of(self.group, self.names, tensor.numel(), self.grid, call, coder_of, tensor.device)
+            self.run = GroupRun(self.steps, tensor.numel(), self.grid, call, self.coders, tensor.device)
         self.run.flat.copy_(tensor)
         self.run.start(self.run.flat)
         try:
-            for number in range(len(self.group.steps)):
+            for number in range(len(self.steps)):
                 self.run.step(number)
         except RuntimeError as error:
             lost = self.owner.watch.lost_within(NAMING_SECONDS)
@@ -111,11 +113,16 @@ def attach_fsdp(model: nn.Module, decisions: CompressionDecisions, coders: Coder
         units = units_of(model, parameters)
         return grid, [(each, names, half_of(decisions, unit, names)) for unit, (each, names) in units.items()]
 
+    def made() -> list[dict[str, Coder]]:
+        device = next(iter(parameters.values())).device
+        return [{} if half is None else setup.coders_of(half, names, coders.coder, device) for _, names, half in units]
+
     grid, units = setup.agreed_on(checked, decisions)
+    coded = agreed(made)
     owner = FsdpExchange(coders, watch_of(distributed.group.WORLD, lambda rank: None))
-    for module, names, half in units:
+    for (module, names, half), each in zip(units, coded, strict=True):
         if half is not None:
-            owner.units.append(UnitReduceScatter(owner, grid, half, names))
+            owner.units.append(UnitReduceScatter(owner, grid, half.steps, names, each))
             module.set_custom_reduce_scatter(owner.units[-1])
     return owner
 

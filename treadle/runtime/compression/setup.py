@@ -113,6 +113,23 @@ def call_of(groups: routines.ScopeGroups) -> Call:
     return call
 
 
+def coders_of(group: GradientGroup, names: Sequence[str], coder_of: CoderOf, device: torch.device) -> dict[str, Coder]:
+    """The coders of a group by place, which the device and the host of a CPU share. Raises InputError for payloads that
+    cannot be summed, MissingBackendError without a compiler."""
+    check_sums(group)
+    kinds = {
+        place: "cpu" if place == "host" else device.type
+        for word, _, place in (step.partition("@") for step in group.steps)
+        if word in ("compress", "decompress")
+    }
+    if len(set(kinds.values())) > 1 and str(group.compressor).startswith("powersgd"):
+        raise InputError(f"found {group.compressor} on a GPU and on its host, expected one place")
+    made = {kind: coder_of(cast(str, group.compressor), names, kind) for kind in sorted(set(kinds.values()))}
+    for coder in made.values():
+        coder.wire_bytes(1)  # compiles the kernels
+    return {place: made[kind] if kind == device.type else OnHost(made[kind]) for place, kind in kinds.items()}
+
+
 def run_of(
     group: GradientGroup,
     names: Sequence[str],
@@ -122,12 +139,5 @@ def run_of(
     coder_of: CoderOf,
     device: torch.device,
 ) -> GroupRun:
-    """What executes the steps of a group."""
-    check_sums(group)
-    places = {step.partition("@")[2] for step in group.steps if "compress@" in step}
-    kinds = {place: "cpu" if place == "host" else device.type for place in places}
-    made = {kind: coder_of(cast(str, group.compressor), names, kind) for kind in sorted(set(kinds.values()))}
-    coders = {place: made[kind] if kind == device.type else OnHost(made[kind]) for place, kind in kinds.items()}
-    for coder in made.values():
-        coder.wire_bytes(elements)  # compiles the kernels
-    return GroupRun(group.steps, elements, grid, call, coders, device)
+    """What executes the steps of a group. Raises what `coders_of` raises."""
+    return GroupRun(group.steps, elements, grid, call, coders_of(group, names, coder_of, device), device)

@@ -49,7 +49,7 @@ class SyntheticModel(nn.Module):
         for gradient, values in reversed([*zip(self.problem.gradients, self.gradients, strict=True)]):
             parameter = self.get_parameter(gradient.name)
             found.append(_Ready.apply(parameter, values, gradient.backward_ns, self.sleeper))  # type: ignore[no-untyped-call]
-        # Of nodes that may run the backward pass takes the one that was made last.
+        # The backward pass runs the node first that was made last.
         return torch.stack(found).sum()
 
 

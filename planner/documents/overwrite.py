@@ -14,7 +14,9 @@ from functools import cache
 from pathlib import Path
 
 from treadle.planner.documents import store
+from treadle.planner.documents.compression_costs import CompressionCosts
 from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.scalars import Document
 from treadle.planner.errors import InputError
 
 MARKS = {
@@ -26,6 +28,10 @@ MARKS = {
     "table": rb"\Abudget_bytes,peak_bytes,time_ns,",
 }
 """Kinds of files that are no documents: how those of treadle are recognised."""
+
+
+PEOPLE_WRITE: dict[str, type[Document]] = {"hardware": Hardware, "compression-costs": CompressionCosts}
+"""Kinds of measured documents that people write too: those of treadle have the form in which it writes them."""
 
 
 def require_replaceable(path: Path | str, kind: str, inputs: Iterable[str | None] = ()) -> None:
@@ -55,15 +61,15 @@ def _is_own(path: Path | str, kind: str) -> bool:
                 return True
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 own = _mark(kind).search(data) is not None
-        return own and (kind != "hardware" or _is_as_written(path))
+        return own and (kind not in PEOPLE_WRITE or _is_as_written(path, PEOPLE_WRITE[kind]))
     except OSError as error:
         raise InputError(f"cannot read: {error.strerror or error}", where=str(path)) from error
 
 
-def _is_as_written(path: Path | str) -> bool:
-    """Whether a profile has the form in which treadle writes it: no comments, no lines in another order."""
+def _is_as_written(path: Path | str, kind: type[Document]) -> bool:
+    """Whether a document has the form in which treadle writes it: no comments, no lines in another order."""
     try:
-        return store.text_in(path, store.load(path, Hardware)) == store.read_text(path)
+        return store.text_in(path, store.load(path, kind)) == store.read_text(path)
     except InputError:
         return False
 

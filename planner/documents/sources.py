@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from treadle.planner import resources
 from treadle.planner.documents import store
+from treadle.planner.documents.compression_costs import CompressionCosts
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import InputRef
 from treadle.planner.documents.scalars import Document
@@ -15,7 +16,11 @@ from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import InputError
 
 D = TypeVar("D", bound=Document)
-SHIPPED: Mapping[type[Document], str] = {Hardware: "profiles", Sketch: "sketches"}
+SHIPPED: Mapping[type[Document], str] = {
+    Hardware: "profiles",
+    Sketch: "sketches",
+    CompressionCosts: "profiles/compression",
+}
 """The folder of the documents of a kind that ship with the tool."""
 
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from treadle.planner.documents.artefact import Artefact
+from treadle.planner.documents.compression_costs import CompressionCosts
 from treadle.planner.documents.explain import found, misfit, refusal
 from treadle.planner.documents.files import read_text, write_text
 from treadle.planner.documents.hardware import Hardware
@@ -41,7 +42,7 @@ from treadle.planner.passes import rooms
 D = TypeVar("D", bound=Document)
 log = logging.getLogger("treadle")
 
-_OWN: tuple[type[Document], ...] = (Trace, Hardware, Sketch, Pattern, Plan, Selection, Job, Artefact)
+_OWN: tuple[type[Document], ...] = (Trace, Hardware, Sketch, Pattern, Plan, Selection, Job, Artefact, CompressionCosts)
 TYPES: dict[str, type[Document]] = {
     str(kind.__struct_config__.tag): kind for kind in (*_OWN, *(kind for room in rooms() for kind in room.documents))
 }

@@ -8,7 +8,15 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec import inspect
 
+from tests.codegen.compression.compression_plans import plan_with, small_decisions, small_problem
 from treadle.planner.documents.artefact import Artefact
+from treadle.planner.documents.compression_costs import (
+    CompressionCosts,
+    CompressorCost,
+    Curve,
+    DecodeCurve,
+    RoutineCost,
+)
 from treadle.planner.documents.hardware import (
     CopyEngine,
     Device,
@@ -314,6 +322,23 @@ SELECTION = Selection(
     ),
 )
 
+COMPRESSION_COSTS = CompressionCosts(
+    version=1,
+    name="lab",
+    compressors=(
+        CompressorCost(
+            name="dgc:0.01",
+            place="host",
+            encode=Curve(points=((1 << 20, 250_000), (1 << 24, 4_000_000))),
+            decode=(DecodeCurve(pieces=1, points=((4096, 900),)), DecodeCurve(pieces=4, points=((4096, 3100),))),
+            wire=Curve(points=((0, 4), (1000, 84))),
+        ),
+    ),
+    routines=(RoutineCost(routine="alltoall", scope="inter", ranks=4, curve=Curve(points=((4096, 80_000),))),),
+    pack=Curve(points=((4096, 2000), (1 << 20, 90_000))),
+    sources={"compressors": "measured"},
+)
+
 DOCUMENTS = {
     "trace": TRACE,
     "hardware": HARDWARE,
@@ -328,6 +353,9 @@ DOCUMENTS = {
     "job": JOB,
     "artefact": ARTEFACT,
     "selection": SELECTION,
+    "compression-costs": COMPRESSION_COSTS,
+    "compression-problem": small_problem(),
+    "compression plan": plan_with(small_decisions()),
 }
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from treadle.cli.completion import profiles
-from treadle.cli.overwrite import Output
+from treadle.cli.overwrite import Output, OutputKind
 from treadle.planner.documents.nearest import unknown
 from treadle.planner.documents.quantities import parse_bytes
 from treadle.planner.errors import InputError
@@ -114,7 +114,7 @@ def one_of(names: Sequence[str], text: str) -> str:
     return text
 
 
-def document_option(kind: str, help: str, metavar: str = "FILE") -> Any:
+def document_option(kind: OutputKind, help: str, metavar: str = "FILE") -> Any:
     """`--output`, a document of `kind` to write; with another metavar also a folder of documents."""
     return written("-o", "--output", kind=kind, help=help, endings=(".json", ".yaml", ".yml"), metavar=metavar)
 
@@ -131,7 +131,7 @@ def folder_option(help: str) -> Any:
     return typer.Option("-o", "--output", metavar="DIR", help=help, parser=parse)
 
 
-def written(*names: str, kind: str, help: str, endings: tuple[str, ...] = (), metavar: str = "FILE") -> Any:
+def written(*names: str, kind: OutputKind, help: str, endings: tuple[str, ...] = (), metavar: str = "FILE") -> Any:
     """A file of `kind` or a folder to write: in a folder that exists, and without the ending of another format.
 
     Checked with the options, so before anything is read, planned or written; `with_overwrite_rule` checks what is there

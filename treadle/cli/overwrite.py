@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
+
+OutputKind = str | Callable[[Mapping[str, Any]], str]
+"""A kind of file, or what says it by the values of all options."""
 
 
 class Output(str):
     """The name of a file to write, or of a folder, and the `kind` of the file."""
 
-    kind: str
+    kind: OutputKind
 
 
 def with_overwrite_rule(command: Any) -> Any:
@@ -26,7 +30,8 @@ def with_overwrite_rule(command: Any) -> Any:
         inputs = [text for text in texts if isinstance(text, str) and not isinstance(text, Output)]
         for output in texts:
             if isinstance(output, Output):
-                require_replaceable(output, output.kind, inputs)
+                kind = output.kind if isinstance(output.kind, str) else output.kind(context.params)
+                require_replaceable(output, kind, inputs)
         return invoke(context)
 
     command.invoke = checked

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -15,7 +16,7 @@ from treadle.cli.completion import profiles as profile_names
 from treadle.cli.json_output import print_json
 from treadle.cli.lazy import new_app
 from treadle.cli.nccl_library import library_facts, show_library
-from treadle.cli.options import Json, Nodes, document_option, hardware_option, positive, size_option, written
+from treadle.cli.options import Json, Nodes, document_option, hardware_option, positive, size_option, whole, written
 from treadle.cli.output import (
     live_line,
     note,
@@ -47,10 +48,15 @@ Wherever a profile is asked for: a shipped name, a file, or `local` for this mac
 
 @command.command("list")
 def list_(*, as_json: Json = False) -> None:
-    """List the profiles that ship with treadle."""
+    """List profiles and costs of compression that ship with treadle."""
+    from treadle.cli.profile_compression import list_costs, shipped_costs
+
     profiles = [load_hardware(name) for name in resources.names("profiles")]
     if as_json:
-        print_json("profile-list", {"profiles": [_summary(profile) for profile in profiles]})
+        compression = [name for name, _ in shipped_costs()]
+        print_json(
+            "profile-list", {"profiles": [_summary(profile) for profile in profiles], "compression": compression}
+        )
         return
     rows = [
         (each.name, each.all_nodes, _devices(each), _fabric(each), each.network.kind if each.network else "none")
@@ -58,6 +64,7 @@ def list_(*, as_json: Json = False) -> None:
     ]
     columns = ("name", "nodes", "devices per node", "links in a node", "network")
     print_table("", columns, [*rows, (LOCAL, 1, "this machine", None, None)])
+    list_costs()
 
 
 @command.command()
@@ -74,7 +81,19 @@ def show(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the profile NAME (a shipped name, a file, or `local`)."""
+    """Show a profile, or costs of gradient compression.
+
+    NAME is a shipped name, a file, or `local`.
+    """
+    from treadle.cli.profile_compression import costs_named, show_costs
+
+    costs = None if name in resources.names("profiles") else costs_named(name)
+    if costs is not None:
+        if nodes is not None or svg is not None:
+            given = "--nodes" if svg is None else "--svg"
+            raise InputError("found costs of gradient compression, expected a hardware profile with it", where=given)
+        show_costs(costs, as_json)
+        return
     hardware = load_hardware(name, nodes)
     if svg is not None:
         from treadle.probe.draw import topology_svg
@@ -87,12 +106,22 @@ def show(
         _show(hardware)
 
 
+def _measured_kind(options: Mapping[str, Any]) -> str:
+    """The kind of document that `measure` writes with these options."""
+    return "compression-costs" if options["compression"] else "hardware"
+
+
 @command.command()
 def measure(
     *,
     world: Annotated[int | None, typer.Option(help="Number of processes. [default: one per GPU, or 4]")] = None,
     sizes: Annotated[
-        str | None, typer.Option(metavar="SIZES", help="Chunk sizes to send, such as 4K,64K,1M. [default: 4K,64K,1M]")
+        str | None,
+        typer.Option(
+            metavar="SIZES",
+            help="Chunk sizes to send, such as 4K,64K,1M [default: 4K,64K,1M]; with --compression: bytes of gradients. "
+            "[default: 1K to 64M]",
+        ),
     ] = None,
     backend: Annotated[
         Literal["cpu", "nccl"] | None,
@@ -101,7 +130,18 @@ def measure(
     hardware: Annotated[
         str | None, hardware_option("With --backend: the profile that gets the costs. [default: this machine]")
     ] = None,
-    output: Annotated[str | None, document_option("hardware", "Write the profile to this file.")] = None,
+    compression: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ALGO[:RATIO]",
+            help="Measure what this compressor of gradients costs, such as dgc:0.01. Repeatable.",
+        ),
+    ] = None,
+    together: Annotated[
+        int | None,
+        whole("With --compression: processes that measure at once and share the cores. [default: 1]", least=1, most=64),
+    ] = None,
+    output: Annotated[str | None, document_option(_measured_kind, "Write what was measured to this file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Measure this machine.
@@ -109,8 +149,20 @@ def measure(
     The profile holds rates of links between processes, memory, matrix products and host copies, and the overhead of an
     operator. Started as one rank of several, by torchrun or `treadle lab run`, it measures the network between their
     hosts. With --backend it holds the costs of a runtime on the hosts of --hardware: of the CPU runtime, or
-    of grouped messages of NCCL between GPUs.
+    of grouped messages of NCCL between GPUs. With --compression it is a document of another kind: what encoding,
+    decoding and copying gradients costs, on the GPU as well as on the host. Started as one rank of several it holds the
+    collectives of torch.distributed between them too.
     """
+    if compression:
+        for option, value in (("--world", world), ("--backend", backend), ("--hardware", hardware)):
+            if value is not None:
+                raise InputError("found --compression too, expected one of the two", where=option)
+        from treadle.cli.profile_compression import measure_compression_costs
+
+        measure_compression_costs(compression, sizes, together, output, as_json)
+        return
+    if together is not None:
+        raise InputError("found no --compression, expected one with it", where="--together")
     if backend is not None:
         if sizes is not None:
             raise InputError("found --backend too, expected one of the two", where="--sizes")

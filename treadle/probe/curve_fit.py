@@ -91,11 +91,12 @@ def fit_curve(times: Mapping[int, float]) -> CurveFit:
 
 
 def _runs(count: int) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Cuts of `count` sizes into runs, few runs first; only the first may be of one size."""
+    """Cuts of `count` sizes into runs, few runs first; of many sizes only the first may be of one."""
+    least = 2 if count > 3 else 1
     for cuts in range(min(RUNS, count)):
         for places in combinations(range(1, count), cuts):
             runs = tuple(pairwise((0, *places, count)))
-            if all(end - start > 1 for start, end in runs[1:]):
+            if all(end - start >= least for start, end in runs[1:]):
                 yield runs
 
 

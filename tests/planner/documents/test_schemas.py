@@ -14,7 +14,8 @@ from treadle.planner.documents.schemas import schema, schemas
 from treadle.planner.documents.store import TYPES, dumps, kind_of, parse, read_text
 
 FOLDER = Path(__file__).parents[3] / "docs" / "schemas"
-SHIPPED = [path for kind in ("profiles", "sketches") for path in sorted(resources.folder(kind).glob("*.yaml"))]
+FOLDERS = ("profiles", "profiles/compression", "sketches")
+SHIPPED = [path for kind in FOLDERS for path in sorted(resources.folder(kind).glob("*.yaml"))]
 
 
 def validator(kind: str) -> jsonschema.Draft202012Validator:

@@ -23,11 +23,15 @@ SAMPLES = Path(__file__).parent.parent / "probe" / "samples"
 
 def test_list_names_every_shipped_profile(capsys):
     assert run(["profile", "list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    table, costs = capsys.readouterr().out.split("\n\n")
+    lines = table.splitlines()
     assert [line.split()[0] for line in lines[1:]] == [*resources.names("profiles"), "local"]
+    assert [line.split()[0] for line in costs.splitlines()[2:]] == resources.names("profiles/compression")
     assert next(line.split()[1] for line in lines if line.startswith("slow-nic")) == "4"
     assert run(["profile", "list", "--json"]) == 0
-    summaries = json.loads(capsys.readouterr().out)["profiles"]
+    listed = json.loads(capsys.readouterr().out)
+    assert listed["compression"] == resources.names("profiles/compression")
+    summaries = listed["profiles"]
     assert [summary["name"] for summary in summaries] == resources.names("profiles")
     ndv2 = next(summary for summary in summaries if summary["name"] == "ndv2")
     assert (ndv2["devices_per_node"], ndv2["links"], ndv2["nics"], ndv2["pcie_switches"]) == (8, 48, 1, 4)
@@ -50,6 +54,17 @@ def test_show_tells_costs_and_sources(capsys):
 def test_every_profile_can_be_shown(name, capsys):
     assert run(["profile", "show", name]) == 0
     assert f"{name}: " in capsys.readouterr().out
+
+
+def test_show_prints_costs_of_compression_with_their_sources(capsys):
+    assert run(["profile", "show", "v100"]) == 0
+    out = capsys.readouterr().out
+    assert "1,048,576: 400 us, 16,777,216: 6.4 ms" in out
+    assert "Cupcake, section 5.2" in out
+    assert run(["profile", "show", "v100", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["costs"]["name"] == "v100"
+    assert run(["profile", "show", "v100", "--nodes", "2"]) == 2
+    assert "--nodes: found costs of gradient compression" in capsys.readouterr().err
 
 
 def test_show_json_has_the_whole_document(capsys):

@@ -38,6 +38,11 @@ def test_a_constant_and_a_single_size_are_one_point() -> None:
     assert fit_curve({4096: 7.4}).points == ((4096, 7),)
 
 
+def test_two_sizes_are_a_line() -> None:
+    assert fit_curve({1024: 5_000.0, 262_144: 90_000.0}).points == ((1024, 5_000), (262_144, 90_000))
+    assert interpolated(fit_curve({1: 10.0, 2: 20.0, 3: 30.0}).points, 6) == 60
+
+
 def test_a_bend_below_the_plateau_and_one_above_are_kept() -> None:
     times = {size: min(1_000 + 2.0 * size, 20_000) for size in SIZES}
     times |= {size: 20_000 + 1.5 * (size - 100_000) for size in SIZES if size > 100_000}

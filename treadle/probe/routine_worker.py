@@ -1,0 +1,83 @@
+"""What each rank does while the collectives of compression plans are measured, in groups of one scope at the same
+time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import distributed
+
+from treadle.planner.documents.compression_costs import Routine, Scope
+from treadle.probe.repeats import PASSES, Repeats
+from treadle.runtime.compression.routines import ROOT, SUMS, ScopeGroups, result_elements, run
+
+ROUTINES: tuple[Routine, ...] = (
+    "allreduce",
+    "reduce-scatter",
+    "allgather",
+    "alltoall",
+    "reduce",
+    "broadcast",
+    "gather",
+)
+SIZES = tuple(4096 << 2 * step for step in range(8))
+"""Bytes that each rank brings: 4 KiB to 64 MiB."""
+LONGEST_NS = 1e8
+"""A size whose call takes longer is the last one."""
+MOST_BYTES = 256 << 20
+"""Bytes of the largest results, to spare memory."""
+IN_PLACE = frozenset(("allreduce", "broadcast"))
+
+
+class RoutineSeries(NamedTuple):
+    """A collective at as many ranks."""
+
+    routine: Routine
+    scope: Scope
+    ranks: int
+
+
+def measured_routines(
+    groups: ScopeGroups, repeats: Repeats, on_step: Callable[[str], None]
+) -> dict[RoutineSeries, dict[int, float]]:
+    """Ns by collective and the bytes that each rank brings; all groups of a scope work at the same time."""
+    found: dict[RoutineSeries, dict[int, float]] = {}
+    steps = PASSES * collectives(groups)
+    for number, (scope, routine) in enumerate(steps):
+        on_step(f"{number}/{len(steps)} collectives: {routine}, {scope}")
+        group = groups.of(scope)
+        by_size = found.setdefault(RoutineSeries(routine, scope, distributed.get_world_size(group)), {})
+        for size, ns in _times(routine, group, repeats):
+            by_size[size] = min(ns, by_size.get(size, ns))
+    return found
+
+
+def _times(routine: Routine, group: Any, repeats: Repeats) -> Iterator[tuple[int, float]]:
+    """Bytes and ns, up to a size that takes long."""
+    ranks = distributed.get_world_size(group)
+    dtype = torch.float32 if routine in SUMS else torch.uint8
+    for size in SIZES:
+        elements = -(-size // (4 * ranks)) * 4 * ranks // dtype.itemsize
+        source = torch.ones(elements, dtype=dtype, device=repeats.device)
+        out = source if routine in IN_PLACE else _result(routine, group, source)
+        ns = repeats.ns(partial(run, routine, group, source, out))
+        yield source.nbytes, ns
+        if ns > LONGEST_NS or 4 * ranks * source.nbytes > MOST_BYTES:
+            break
+
+
+def _result(routine: Routine, group: Any, source: torch.Tensor) -> torch.Tensor | None:
+    """Where this rank gets a result, None on one that gets none."""
+    ranks, is_root = distributed.get_world_size(group), distributed.get_rank(group) == ROOT
+    if routine in ("reduce", "gather") and not is_root:
+        return None
+    return source.new_empty(result_elements(routine, source.numel(), ranks))
+
+
+def collectives(groups: ScopeGroups) -> list[tuple[Scope, Routine]]:
+    """Those inside nodes and between them only where there are both."""
+    scopes: tuple[Scope, ...] = ("flat", "intra", "inter") if groups.intra and groups.inter else ("flat",)
+    return [(scope, routine) for scope in scopes for routine in ROUTINES]

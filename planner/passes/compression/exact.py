@@ -21,7 +21,7 @@ RESOURCES = ("device", "host", "intra", "inter")
 
 
 @dataclass(frozen=True)
-class Exact:
+class ExactGroups:
     """The best groups. complete: nothing takes less, unless the limit of nodes or the clock ended the search."""
 
     groups: Groups
@@ -47,7 +47,7 @@ def exact(
     *,
     node_limit: int,
     expired: Callable[[], bool] = lambda: False,
-) -> Exact:
+) -> ExactGroups:
     """The best of all partitions with `choices(first, last)` for each group, or `start` if nothing takes less.
 
     node_limit: how many prefixes are looked at.
@@ -86,7 +86,7 @@ def exact(
                     extended(last + 1, (*groups, branch.group), total, longest)
 
     extended(0, (), (0,) * len(RESOURCES), 0)
-    return Exact(best, best_ns + problem.forward_ns, nodes, complete)
+    return ExactGroups(best, best_ns + problem.forward_ns, nodes, complete)
 
 
 def _branches(first: int, last: int, choices: Callable[[int, int], Sequence[PricedOption]]) -> list[_Branch]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from treadle.planner.passes.compression.candidates import PricedOption, named_options
 from treadle.planner.passes.compression.decisions import Groups
 from treadle.planner.passes.compression.evaluator import Evaluator
-from treadle.planner.passes.compression.exact import Exact, exact
+from treadle.planner.passes.compression.exact import ExactGroups, exact
 from treadle.planner.passes.compression.front import through_boundaries
 from treadle.planner.passes.compression.local_search import fits, improved, shaken
 from treadle.planner.passes.compression.palette import palette
@@ -35,7 +35,7 @@ class Joint:
 
     groups: Groups
     ns: int
-    exact: Exact | None
+    exact: ExactGroups | None
 
 
 def joint(

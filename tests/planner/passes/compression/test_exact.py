@@ -10,13 +10,13 @@ from tests.planner.passes.compression.small_problems import FLAT, every_plan, ra
 from treadle.planner.passes.compression.candidates import Named, PricedOption
 from treadle.planner.passes.compression.decided import plain_groups
 from treadle.planner.passes.compression.evaluator import Evaluator
-from treadle.planner.passes.compression.exact import Exact, exact
+from treadle.planner.passes.compression.exact import ExactGroups, exact
 from treadle.planner.passes.compression.payload import works
 from treadle.planner.passes.compression.problem import CompressionProblem
 from treadle.planner.passes.compression.timeline_of import time_ns
 
 
-def solved(problem: CompressionProblem, options: tuple[Named, ...], node_limit: int = 10**6) -> Exact:
+def solved(problem: CompressionProblem, options: tuple[Named, ...], node_limit: int = 10**6) -> ExactGroups:
     def choices(first: int, last: int) -> list[PricedOption]:
         elements = sum(gradient.elements for gradient in problem.gradients[first : last + 1])
         return [

@@ -9,6 +9,8 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 FOLDERS := $(if $(ROOM),$(wildcard planner/passes/$(ROOM) codegen/$(ROOM) treadle/passes/$(ROOM) treadle/runtime/$(ROOM)))
 PACKAGES := $(patsubst treadle/treadle/%,treadle/%,$(addprefix treadle/,$(FOLDERS)))
 TESTS := $(wildcard $(addprefix tests/,$(FOLDERS)))
+# What has no slow test need not be imported to find that out.
+SLOW = $(shell grep -rl --include='test_*.py' 'mark\.slow' tests | sort)
 .PHONY: help install demo check test test-slow golden lint lock format bench bench-collective bench-lab bench-memory bench-swap bench-fusion gpu gpu-wheels wheel picture docs schemas clean
 
 help: ## list the targets
@@ -42,7 +44,7 @@ test: $(STAMP) ## run the quick tests (under 8 minutes on 2 cores)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow' --durations=10 --durations-min=5
 
 test-slow: $(STAMP) ## run the tests that take more than 5 s: whole tours, full-size models, real processes
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow $(SLOW)
 
 golden: $(STAMP) ## rewrite tests/golden with what the code makes now; then read git diff
 	$(BIN)/python -m pytest -q -m golden --update-golden
@@ -50,9 +52,8 @@ golden: $(STAMP) ## rewrite tests/golden with what the code makes now; then read
 lint: $(STAMP) ## ruff, mypy --strict on the three packages, import contracts, known vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	@$(BIN)/python .ci/audit
+	@$(BIN)/python .ci/audit & audit=$$!; $(BIN)/mypy; types=$$?; wait $$audit && exit $$types
 
 lock: ## rewrite constraints.txt, versions and hashes, after a change of pyproject.toml; needs uv
 	uv pip compile --quiet pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes \

@@ -332,8 +332,9 @@ def product_files() -> list[Path]:
 def test_docstrings_comments_and_messages_use_the_terms_of_the_field(package: str) -> None:
     found = []
     for path in product_files():
-        for token in tokenize.generate_tokens(io.StringIO(text_of(path)).readline):
-            if token.type in (tokenize.STRING, tokenize.COMMENT) and path.relative_to(ROOT).parts[0] == package:
+        inside = path.relative_to(ROOT).parts[0] == package
+        for token in tokenize.generate_tokens(io.StringIO(text_of(path)).readline) if inside else ():
+            if token.type in (tokenize.STRING, tokenize.COMMENT):
                 place, prose = f"{path.relative_to(ROOT)}:{token.start[0]}", " ".join(token.string.split())
                 found += [f"{place}: {word[0]}" for word in re.finditer(rf"\b({FORBIDDEN})\b", prose, re.IGNORECASE)]
                 found += [f"{place} opens with Of" for _ in re.finditer(r'^("""|# )Of ', prose)]

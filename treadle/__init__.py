@@ -1,8 +1,8 @@
 """Plan a training or inference step ahead of time, then make the plan run.
 
-`treadle.fit(model, batch, budget="8GiB")`, `treadle.apply(model, plan)`, `treadle.swapped(model, plan)` and
-`treadle.comm` are what a training script imports; `treadle.load(path)` reads a plan or a trace, which a notebook draws;
-everything else is the command line.
+`treadle.fit(model, batch, budget="8GiB")`, `treadle.apply(model, plan)`, `treadle.swapped(model, plan)`,
+`treadle.comm` and `treadle.compress` are what a training script imports; `treadle.load(path)` reads a plan or a trace,
+which a notebook draws; everything else is the command line.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from treadle import comm as comm
+    from treadle import compress as compress
     from treadle.fitting.fit import fit as fit
     from treadle.loading import load as load
     from treadle.planner.version import __version__ as __version__
@@ -30,6 +31,7 @@ _MODULES = {
     "fit": "treadle.fitting.fit",
     "swapped": "treadle.runtime.swap.swapped",
     "comm": "treadle.comm",
+    "compress": "treadle.compress",
 }
 """Where each name is, imported when it is used."""
 
@@ -38,7 +40,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'treadle' has no attribute {name!r}")
     module = import_module(_MODULES[name])
-    return module if name == "comm" else getattr(module, name)
+    return module if _MODULES[name] == f"treadle.{name}" else getattr(module, name)
 
 
 def _drawn(document: Any) -> str | None:

@@ -17,13 +17,13 @@ from random import Random
 from benchmarks.common import Row, Table
 from benchmarks.swap.recurrent import lstm
 from treadle.planner.passes.swap.arrays import Arrays, arrays_of
-from treadle.planner.passes.swap.compiled import COMPILES
 from treadle.planner.passes.swap.evaluate import decisions, time_ns
 from treadle.planner.passes.swap.layout import Pool, floors, needs
 from treadle.planner.passes.swap.problem import SwapProblem
 from treadle.planner.passes.swap.replay import replay
 from treadle.planner.passes.swap.timeline_of import tasks_of
 from treadle.planner.passes.swap.two_pass import plan_pool
+from treadle.planner.search.compiled import COMPILES
 from treadle.planner.timeline.simulator import simulate
 
 TARGET_MS = 10

@@ -50,7 +50,7 @@ inline void find_rank(Task task, bool sampling) {
 inline void encode_sparse(Task task) {
     task.sampling = task.sample_rank > 0;
     launch(begin_selection, task, 1);
-    launch(accumulate, task, blocks_for(task.elements));
+    if (task.residual) launch(accumulate, task, blocks_for(task.elements));
     if (task.algorithm == RANDOMK) {
         launch(gather_random, task, blocks_for(task.kept));
     } else {

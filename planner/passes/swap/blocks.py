@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from treadle.planner.passes.swap.arrays import COMPUTE, Flags, Ints
-from treadle.planner.passes.swap.compiled import compiled
+from treadle.planner.search.compiled import compiled
 
 
 class Blocks(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.planner.passes.swap.arrays import Ints
-from treadle.planner.passes.swap.compiled import compiled
+from treadle.planner.search.compiled import compiled
 
 
 @compiled

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from treadle.planner.passes.swap.arrays import COMPUTE, IN, Arrays, Ints, Nodes, ints, rows
-from treadle.planner.passes.swap.compiled import compiled
 from treadle.planner.passes.swap.replay import replay
+from treadle.planner.search.compiled import compiled
 
 ATTEMPTS = 16
 """Attempts of each sequence, with items beyond the memory moved forward."""

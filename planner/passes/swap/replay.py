@@ -15,8 +15,8 @@ import numpy as np
 
 from treadle.planner.errors import InputError
 from treadle.planner.passes.swap.arrays import COMPUTE, DROP, IN, OUT, Arrays, Ints, Nodes
-from treadle.planner.passes.swap.compiled import compiled
 from treadle.planner.passes.swap.heap import pop, push
+from treadle.planner.search.compiled import compiled
 
 
 class Replay(NamedTuple):

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from treadle.planner.passes.swap.arrays import COMPUTE, DROP, IN, OUT, Arrays, Flags, Ints, Nodes
-from treadle.planner.passes.swap.compiled import compiled
 from treadle.planner.passes.swap.heap import pop, push, rank
+from treadle.planner.search.compiled import compiled
 
 
 class ScanResult(NamedTuple):

@@ -20,8 +20,8 @@ import numpy as np
 
 from treadle.planner.passes.swap.arrays import COMPUTE, DROP, IN, OUT, Arrays, Flags, Ints, Nodes
 from treadle.planner.passes.swap.blocks import Blocks, best_hole, cheapest_window, empty, give_back, hole_at, take
-from treadle.planner.passes.swap.compiled import compiled
 from treadle.planner.passes.swap.heap import pop, push, rank
+from treadle.planner.search.compiled import compiled
 
 FINE = 1000
 """Units of a window's cost per ns."""

@@ -30,4 +30,4 @@ def test_some_schedules() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, 4))
 def test_many_schedules(number: int) -> None:
-    assert wrong(schedules(number, 8), number) == []
+    assert wrong(schedules(number, 5), number) == []

@@ -28,7 +28,7 @@ from treadle.planner.solver.verdict import judge
 OPEN = [Backend.CP_SAT, Backend.HIGHS, Backend.SCIP]
 MIP = [Backend.HIGHS, Backend.SCIP]
 # A MIP solve starts a process (about 0.1 s), so those backends see fewer examples.
-EXAMPLES = {Backend.CP_SAT: 60, Backend.HIGHS: 25, Backend.SCIP: 25}
+EXAMPLES = {Backend.CP_SAT: 60, Backend.HIGHS: 15, Backend.SCIP: 15}
 
 
 def with_gurobi(backends: list[Backend]) -> list:

@@ -147,7 +147,7 @@ def test_messages_arrive_in_the_order_of_each_rank_and_silence_is_a_limit() -> N
     assert sorted(messages) == [(rank, number) for rank in range(2) for number in range(3)]
     assert [number for rank, number in messages if rank == 1] == [0, 1, 2]
     with pytest.raises(LimitError, match="rank 0 did not finish"):
-        launch(1, talk, (600.0,), timeout=3, joined=False, on_message=messages.append)
+        launch(1, talk, (600.0,), timeout=1, joined=False, on_message=messages.append)
 
 
 SCRIPT = """

@@ -49,6 +49,7 @@ class PowerSGD:
         self._left = torch.linalg.qr(left).Q
         right = (self._left.T.contiguous() @ self._matrix).T.contiguous()
         self._matrix.addmm_(self._left, right.T, alpha=-1).nan_to_num_(0, 0, 0)
+        self._matrix.view(-1)[self.elements :].zero_()
         return right
 
     def decode_add(self, right: Tensor, out: Tensor) -> None:

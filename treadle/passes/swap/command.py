@@ -110,9 +110,9 @@ def command(
 
     from treadle.planner.documents import store
     from treadle.planner.errors import LimitError
-    from treadle.planner.passes.swap.compiled import COMPILES
     from treadle.planner.passes.swap.planning import SwapOptions, SwapTask, parse_memory, plan_swap, with_memory
     from treadle.planner.passes.swap.search.options import BOTH
+    from treadle.planner.search.compiled import COMPILES
 
     allocators: Any = (allocator,) if allocator != "auto" else ("pool",) if as_published else BOTH
     options = SwapOptions(

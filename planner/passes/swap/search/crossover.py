@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from treadle.planner.passes.swap.arrays import Ints
-from treadle.planner.passes.swap.compiled import compiled
 from treadle.planner.passes.swap.search.repair import extended
+from treadle.planner.search.compiled import compiled
 
 
 @compiled

@@ -7,8 +7,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from treadle.planner.passes.swap.arrays import Ints
-from treadle.planner.passes.swap.compiled import compiled
 from treadle.planner.passes.swap.search.repair import renumbered
+from treadle.planner.search.compiled import compiled
 
 
 @compiled

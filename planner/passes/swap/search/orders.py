@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from treadle.planner.passes.swap.arrays import Arrays, Flags, Ints, ints
-from treadle.planner.passes.swap.compiled import COMPILES, compiled
+from treadle.planner.search.compiled import COMPILES, compiled
 
 WEIGHTS = (0.0, 0.3, 0.6, 1.0, 4.0)
 """Weights of bytes by which an operator increases the live tensors, relative to bytes that it has to wait for."""

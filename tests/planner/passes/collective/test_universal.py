@@ -80,7 +80,7 @@ def test_no_method_is_below(collective, hardware, latency):
     hardware = with_fields(hardware, latency=latency)
     demands = (Demand((0,), (1, 3)), Demand((1, 2), (0,)), Demand((3,), (0, 2))) if collective == "custom" else None
     tried = 0
-    for size in (64, 4 * MB):
+    for size in (64, MB):
         least = bound(collective, hardware, size, demands=demands)
         for name, method in METHODS.items():
             if name in ("milp", "exact", "hierarchical"):

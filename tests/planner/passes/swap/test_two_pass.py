@@ -17,13 +17,13 @@ from tests.planner.passes.swap.plans import decide, evaluate, random_order, rand
 from treadle.planner.errors import InfeasibleError, InputError
 from treadle.planner.passes.swap.arrays import DROP, IN, KINDS, Nodes, arrays_of, ints
 from treadle.planner.passes.swap.check import check
-from treadle.planner.passes.swap.compiled import COMPILES
 from treadle.planner.passes.swap.decisions import SwapDecisions, SwapNode
 from treadle.planner.passes.swap.evaluate import decisions
 from treadle.planner.passes.swap.layout import Pool, pool_bytes
 from treadle.planner.passes.swap.problem import SwapProblem
 from treadle.planner.passes.swap.replay import replay
 from treadle.planner.passes.swap.two_pass import FAITHFUL, REFINED, Settings, plan_once, plan_pool
+from treadle.planner.search.compiled import COMPILES
 
 COARSE, FINE = Pool((1, 1), (5,)), Pool((1, 2), (8, 1))
 
@@ -288,7 +288,7 @@ def test_without_numba_the_results_are_the_same():
 import random, sys
 if sys.argv[1] == "plain":
     sys.modules["numba"] = None
-from treadle.planner.passes.swap.compiled import COMPILES
+from treadle.planner.search.compiled import COMPILES
 assert COMPILES == (sys.argv[1] != "plain")
 from treadle.planner.passes.swap.arrays import arrays_of
 from treadle.planner.passes.swap.two_pass import Settings, plan_pool

@@ -31,7 +31,7 @@ from treadle.runtime.fusion.session import HERE, FusionSession
 from treadle.runtime.fusion.tensors import Tensors
 
 REPEATS = 3
-AT_ONCE, RANDOM = 8, 4
+AT_ONCE, RANDOM = 8, 3
 """Programs for which processes are started once, and random ones on each layout of hosts."""
 
 
@@ -89,7 +89,7 @@ def test_every_bit_is_right_over_tcp_under_random_pauses(hosts: str) -> None:
 def test_every_protocol_and_size_is_right_over_tcp(protocol: Any) -> None:
     made = [
         lower(sgd("fused"), Bindings({"N": elements}, ranks), slot_bytes=256, protocol=protocol, channels=channels)
-        for ranks, elements, channels in ((3, 0, 1), (3, 1, 2), (3, 2, 1), (3, 100_003, 2))
+        for ranks, elements, channels in ((3, 0, 1), (3, 2, 2), (3, 100_003, 2))
     ]
     assert wrong(made, "aba") == []
     assert wrong([lower(sgd("fused"), Bindings({"N": 5}, 1), protocol=protocol)], "a") == []
@@ -104,16 +104,16 @@ def test_groups_on_different_hosts_send_to_the_next_group() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_schedules_of_the_examples_are_right_over_tcp(name: str) -> None:
-    """The last ones that are derived, which have most kernels fused and overlapped."""
-    case, found = CASES[name], []
+    """The last two that are derived, which have most kernels fused and overlapped; protocols by turns."""
+    case, found, number = CASES[name], [], list(CASES).index(name)
     for schedule in list(reachable.schedules(case))[-24:]:
-        protocol: Any = ("Simple", "LL", "LL128")[len(found) % 3]
+        protocol: Any = ("Simple", "LL", "LL128")[(number + len(found)) % 3]
         try:
             found.append(lower(schedule, case.bindings(2), channels=2, slot_bytes=64, protocol=protocol))
         except TreadleError:
             continue
     assert found
-    assert wrong(found[-4:], "abcd"[: 2 * case.groups]) == []
+    assert wrong(found[-2:], "abcd"[: 2 * case.groups]) == []
 
 
 @pytest.mark.slow

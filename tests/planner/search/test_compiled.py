@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle.planner.passes.swap.compiled import COMPILES, compiled
+from treadle.planner.search.compiled import COMPILES, compiled
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.skipif(not COMPILES, reason="numba is not installed")
@@ -28,14 +28,14 @@ def test_code_in_the_cache_is_made_again_when_what_it_calls_has_changed(tmp_path
     """numba itself looks at the file of the outer function alone."""
     outer = """
 from inner import STEP, inner
-from treadle.planner.passes.swap.compiled import compiled
+from treadle.planner.search.compiled import compiled
 
 @compiled
 def outer(value):
     return inner(value) + STEP
 """
     inner = """
-from treadle.planner.passes.swap.compiled import compiled
+from treadle.planner.search.compiled import compiled
 STEP = {step}
 
 @compiled

@@ -1,0 +1,81 @@
+"""Attach a plan to a model: ranks, parameters, process groups, hooks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from treadle.planner.documents import store
+from treadle.planner.documents.plan import Plan
+from treadle.planner.errors import InputError
+from treadle.planner.passes import require_pass
+from treadle.planner.passes.compression.decisions import CompressionDecisions
+from treadle.runtime.collective.native import agreed
+from treadle.runtime.compression import routines, setup
+from treadle.runtime.compression.coders import Coders
+from treadle.runtime.compression.ddp import DdpExchange
+from treadle.runtime.compression.exchange import PlannedExchange, lost_rank
+from treadle.runtime.compression.group_run import Grid, GroupRun
+from treadle.runtime.compression.lanes import Issue
+from treadle.runtime.compression.streams import CudaStreams
+from treadle.runtime.compression.watch import watch_of
+
+CALLER = "treadle.compress.attach"
+
+
+def decisions_of(plan: Plan[Any] | Path | str) -> CompressionDecisions:
+    """Raises InputError for a plan of another pass."""
+    given, where = (store.load(plan, Plan), str(plan)) if isinstance(plan, str | Path) else (plan, CALLER)
+    if not isinstance(given, Plan):
+        raise InputError(f"found a plan of type {type(plan).__name__}, expected a Plan or its file", where=where)
+    return require_pass(given, CompressionDecisions, where).decisions
+
+
+def attach_ddp(
+    model: DistributedDataParallel, decisions: CompressionDecisions, coders: Coders, group: Any = None
+) -> DdpExchange:
+    """Exchange the gradients of `model` as decided. All ranks call it together.
+
+    Raises InputError, on all ranks alike, for a plan that is not for these ranks or parameters or differs between
+    ranks, and for a model with a hook of its own; MissingBackendError without the compiler of a compressor.
+    """
+    parameters = {
+        name: parameter
+        for name, parameter in model.module.named_parameters()
+        if parameter.requires_grad and name not in model.parameters_to_ignore
+    }
+
+    def checked() -> tuple[Grid, tuple[Issue, ...]]:
+        setup.check_parameters(decisions, parameters)
+        if model._comm_hooks:
+            raise InputError("found a communication hook, expected a model without one", where=CALLER)
+        return setup.grid_of(decisions, group or model.process_group), setup.order_of(decisions)
+
+    grid, order = setup.agreed_on(checked, decisions)
+    device = next(iter(parameters.values())).device
+    call = setup.call_of(routines.scope_groups(decisions.problem.devices))
+    gradients = decisions.problem.gradients
+
+    def made() -> list[GroupRun]:
+        runs = []
+        for each in decisions.groups:
+            inside = gradients[each.first : each.last + 1]
+            names, elements = [gradient.name for gradient in inside], sum(gradient.elements for gradient in inside)
+            runs.append(setup.run_of(each, names, elements, grid, call, coders.coder, device))
+        return runs
+
+    exchange = PlannedExchange(
+        [gradient.elements for gradient in gradients],
+        [(each.first, each.last) for each in decisions.groups],
+        agreed(made),
+        order if device.type == "cpu" else setup.in_one_lane(order),
+        decisions.problem.host_workers,
+        CudaStreams(device) if device.type == "cuda" else None,
+    )
+    watch = watch_of(distributed.group.WORLD, lambda rank: exchange.fail(lost_rank(rank)))
+    exchange.lost_within = watch.lost_within
+    ordered: list[nn.Parameter] = [parameters[gradient.name] for gradient in gradients]
+    return DdpExchange(model, ordered, exchange, coders, watch)

@@ -28,7 +28,7 @@ from treadle.comm.planned import PlannedGroup, described
 from treadle.comm.tally import Summary, Tally
 from treadle.planner.documents.nearest import meant
 from treadle.planner.errors import InputError
-from treadle.runtime.collective import native
+from treadle.runtime import agreement
 from treadle.runtime.torch_names import new_group
 
 
@@ -87,7 +87,7 @@ def _libraries(folder: Path | str, group: Any) -> tuple[Library, Library]:
         planned = load(folder, distributed.get_world_size(group))
         return planned, planned.alone()
 
-    found = native.agreed(both, group)
+    found = agreement.agreed(both, group)
     all_of_them: list[Any] = [None] * distributed.get_world_size(group)
     distributed.all_gather_object(all_of_them, programs(found[0]), group=group)
     for rank, theirs in enumerate(all_of_them):

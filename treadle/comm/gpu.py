@@ -24,6 +24,7 @@ from treadle.comm.calls import CollectiveCall
 from treadle.comm.cards import CardClaim
 from treadle.comm.library import LoadedAlgorithm, with_one_instance
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
+from treadle.runtime import agreement
 from treadle.runtime.collective import native
 from treadle.runtime.collective.grouped import grouped_executor
 from treadle.runtime.collective.messages import Executor, cut_of
@@ -200,7 +201,7 @@ class GpuExecutor:
             raise InputError("what a switch does runs on one host, and without a limit on waits")
         if self.messages is not None:
             alone, kind = with_one_instance(algorithm), device_type()
-            made = native.agreed(
+            made = agreement.agreed(
                 lambda: grouped_executor(alone.program, self.rank, self.messages, kind, cut=cut_of(alone.decisions)),
                 self.group,
             )
@@ -214,12 +215,12 @@ class GpuExecutor:
                     raise InputError(str(error)) from error
                 log.warning("%s runs through slots, not over symmetric memory: %s", algorithm.name, error)
         first = self.rank == 0  # the others find in the cache what rank 0 compiled
-        native.agreed(lambda: compiled(algorithm, device, self.timeout) if first else None, self.group)
-        library = native.agreed(lambda: compiled(algorithm, device, self.timeout), self.group)
+        agreement.agreed(lambda: compiled(algorithm, device, self.timeout) if first else None, self.group)
+        library = agreement.agreed(lambda: compiled(algorithm, device, self.timeout), self.group)
         member = native.CompiledRank(library, self.rank, device.index, self.group)
         claim = self.claim = self.claim or CardClaim(identity(device))
         try:
-            native.agreed(lambda: claim.extend(member.share), self.group)
+            agreement.agreed(lambda: claim.extend(member.share), self.group)
         except InputError:
             member.close()
             raise

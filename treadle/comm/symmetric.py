@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from treadle.comm.library import LoadedAlgorithm, named
-from treadle.runtime.collective import native
+from treadle.runtime import agreement
 from treadle.runtime.collective.symmetric import Exchange, SymmetricBuffers, SymmetricKernels, SymmetricRank
 
 MOST_BYTES = 64 << 20
@@ -30,8 +30,8 @@ def key_of(algorithm: LoadedAlgorithm) -> str:
 def buffers_on(device: torch.device, arch: str, first: bool, group: Any) -> SymmetricBuffers:
     """Buffers for all algorithms of `group`, with the kernels for GPUs of `arch`, which the `first` rank compiles. A
     collective call; raises InputError or MissingBackendError on all ranks when one cannot."""
-    native.agreed(lambda: SymmetricKernels("cuda", arch) if first else None, group)
-    return SymmetricBuffers(native.agreed(lambda: SymmetricKernels("cuda", arch), group), device, group)
+    agreement.agreed(lambda: SymmetricKernels("cuda", arch) if first else None, group)
+    return SymmetricBuffers(agreement.agreed(lambda: SymmetricKernels("cuda", arch), group), device, group)
 
 
 def member_of(algorithm: LoadedAlgorithm, buffers: SymmetricBuffers) -> SymmetricRank:

@@ -17,8 +17,8 @@ from treadle.planner.documents.compression_costs import Place
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.errors import CheckFailed
 from treadle.planner.machine.compressors import compressor
+from treadle.probe.call_timer import PASSES, CallTimer
 from treadle.probe.measured_codecs import CodecMaker, MeasuredCodec
-from treadle.probe.repeats import PASSES, Repeats
 
 PIECES = (1, 4, 16)
 """Numbers of payloads that are decoded together."""
@@ -53,7 +53,7 @@ def measured_compressors(
     names: tuple[str, ...],
     sizes: tuple[int, ...],
     packed: int,
-    repeats: Repeats,
+    timer: CallTimer,
     maker: CodecMaker,
     on_step: Callable[[str], None],
 ) -> Times:
@@ -63,14 +63,14 @@ def measured_compressors(
     Raises CheckFailed for a payload of another size than plans count with, and what the compressors raise.
     """
     found: Times = {}
-    steps = PASSES * compression_steps(names, sizes, repeats.device.type)
+    steps = PASSES * compression_steps(names, sizes, timer.device.type)
     for number, (place, name, elements) in enumerate(steps):
         on_step(f"{number}/{len(steps)} steps: {name or 'copies'} on the {place}, {format_bytes(4 * elements)}")
-        values = torch.randn(elements, generator=torch.Generator().manual_seed(elements)).to(repeats.device)
+        values = torch.randn(elements, generator=torch.Generator().manual_seed(elements)).to(timer.device)
         if name:
-            _compressor(name, place, values, repeats, maker, found)
+            _compressor(name, place, values, timer, maker, found)
         else:
-            _add(found, Series("pack"), elements, repeats.ns(_packing(values, packed)))
+            _add(found, Series("pack"), elements, timer.ns(_packing(values, packed)))
     return found
 
 
@@ -82,7 +82,7 @@ def compression_steps(names: tuple[str, ...], sizes: tuple[int, ...], device: st
     return [*steps, *(("device", "", elements) for elements in sizes)]
 
 
-def _compressor(name: str, place: Place, values: Tensor, repeats: Repeats, maker: CodecMaker, found: Times) -> None:
+def _compressor(name: str, place: Place, values: Tensor, timer: CallTimer, maker: CodecMaker, found: Times) -> None:
     elements = values.numel()
     device = torch.device("cpu") if place == "host" else values.device
     make = partial(maker, name, elements, device=device.type)
@@ -90,11 +90,11 @@ def _compressor(name: str, place: Place, values: Tensor, repeats: Repeats, maker
     codec = make()
     copied = _uncopied if device == values.device else _pinned
     encode, payload = _encoding(codec, values, copied)
-    _add(found, Series("encode", name, place), elements, repeats.ns(encode))
+    _add(found, Series("encode", name, place), elements, timer.ns(encode))
     for pieces in PIECES if compressor(name).algorithm.messages == 1 else (1,):
         if pieces == 1 or pieces * elements <= MOST_ELEMENTS:
             decode = _decoding(codec, payload.repeat(pieces), values, copied)
-            _add(found, Series("decode", name, place, pieces), elements, repeats.ns(decode))
+            _add(found, Series("decode", name, place, pieces), elements, timer.ns(decode))
 
 
 def _add(found: Times, series: Series, elements: int, ns: float) -> None:

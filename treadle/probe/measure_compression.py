@@ -123,9 +123,9 @@ def _measured(settings: _Settings, rank: int, world: int, on_step: OnStep) -> _T
     # Only what measures imports torch.
     import torch
 
+    from treadle.probe.call_timer import CallTimer
     from treadle.probe.compression_worker import measured_compressors
     from treadle.probe.measured_codecs import measured_codec
-    from treadle.probe.repeats import Repeats
     from treadle.probe.routine_worker import measured_routines
     from treadle.runtime.collective.grouped import nccl_group
     from treadle.runtime.compression.routines import scope_groups
@@ -135,13 +135,13 @@ def _measured(settings: _Settings, rank: int, world: int, on_step: OnStep) -> _T
     if torch.cuda.is_available():
         device = nccl_group()[1] if is_joined else torch.device("cuda", rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
-    repeats = Repeats(device, world > 1)
+    timer = CallTimer(device, world > 1)
     routines = {}
     if is_joined:
         options = {"backend": "nccl"} if device.type == "cuda" else {}
-        routines = measured_routines(scope_groups(ranks_of_host(world), **options), repeats, on_step)
+        routines = measured_routines(scope_groups(ranks_of_host(world), **options), timer, on_step)
     times = measured_compressors(
-        settings.names, settings.sizes, PACKED, repeats, settings.maker or measured_codec, on_step
+        settings.names, settings.sizes, PACKED, timer, settings.maker or measured_codec, on_step
     )
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
     return _Times(times, routines, name, torch.get_num_threads())

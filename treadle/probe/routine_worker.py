@@ -11,7 +11,7 @@ import torch
 from torch import distributed
 
 from treadle.planner.documents.compression_costs import Routine, Scope
-from treadle.probe.repeats import PASSES, Repeats
+from treadle.probe.call_timer import PASSES, CallTimer
 from treadle.runtime.compression.routines import ROOT, SUMS, ScopeGroups, result_elements, run
 
 ROUTINES: tuple[Routine, ...] = (
@@ -41,7 +41,7 @@ class RoutineSeries(NamedTuple):
 
 
 def measured_routines(
-    groups: ScopeGroups, repeats: Repeats, on_step: Callable[[str], None]
+    groups: ScopeGroups, timer: CallTimer, on_step: Callable[[str], None]
 ) -> dict[RoutineSeries, dict[int, float]]:
     """Ns by collective and the bytes that each rank brings; all groups of a scope work at the same time."""
     found: dict[RoutineSeries, dict[int, float]] = {}
@@ -50,20 +50,20 @@ def measured_routines(
         on_step(f"{number}/{len(steps)} collectives: {routine}, {scope}")
         group = groups.of(scope)
         by_size = found.setdefault(RoutineSeries(routine, scope, distributed.get_world_size(group)), {})
-        for size, ns in _times(routine, group, repeats):
+        for size, ns in _times(routine, group, timer):
             by_size[size] = min(ns, by_size.get(size, ns))
     return found
 
 
-def _times(routine: Routine, group: Any, repeats: Repeats) -> Iterator[tuple[int, float]]:
+def _times(routine: Routine, group: Any, timer: CallTimer) -> Iterator[tuple[int, float]]:
     """Bytes and ns, up to a size that takes long."""
     ranks = distributed.get_world_size(group)
     dtype = torch.float32 if routine in SUMS else torch.uint8
     for size in SIZES:
         elements = -(-size // (4 * ranks)) * 4 * ranks // dtype.itemsize
-        source = torch.ones(elements, dtype=dtype, device=repeats.device)
+        source = torch.ones(elements, dtype=dtype, device=timer.device)
         out = source if routine in IN_PLACE else _result(routine, group, source)
-        ns = repeats.ns(partial(run, routine, group, source, out))
+        ns = timer.ns(partial(run, routine, group, source, out))
         yield source.nbytes, ns
         if ns > LONGEST_NS or 4 * ranks * source.nbytes > MOST_BYTES:
             break

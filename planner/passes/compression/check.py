@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from treadle.planner.machine.compressors import ALGORITHMS
 from treadle.planner.passes.compression.check_steps import misstep
 from treadle.planner.passes.compression.check_sums import wrong_sum
-from treadle.planner.passes.compression.check_timeline import Timed, starts
+from treadle.planner.passes.compression.check_timeline import TimedTask, starts
 from treadle.planner.passes.compression.check_work import counted
 from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup
 from treadle.planner.passes.compression.problem import DTYPE_BYTES, CompressionProblem
@@ -138,7 +138,7 @@ def _figures(decisions: CompressionDecisions) -> Iterator[str]:
 def _executed(problem: CompressionProblem, groups: Sequence[GradientGroup]) -> tuple[int, list[tuple[int, int]], int]:
     """ns of an iteration, (group, step) of each collective by its start, bytes that a rank sends."""
     tasks = [
-        Timed(gradient.backward_ns, ("device",), at - 1 if at else None, 1)
+        TimedTask(gradient.backward_ns, ("device",), at - 1 if at else None, 1)
         for at, gradient in enumerate(problem.gradients)
     ]
     collectives: list[tuple[int, int, int]] = []
@@ -146,11 +146,11 @@ def _executed(problem: CompressionProblem, groups: Sequence[GradientGroup]) -> t
     for number, group in enumerate(groups):
         before, elements = group.last, _elements(problem, group)
         if group.last > group.first and problem.pack is not None:
-            tasks.append(Timed(problem.pack.at(elements), ("device",), before))
+            tasks.append(TimedTask(problem.pack.at(elements), ("device",), before))
             before = len(tasks) - 1
         for at, work in enumerate(counted(problem, group.compressor, group.steps, elements)):
             worker = f"host {number % problem.host_workers}"
-            tasks.append(Timed(work.ns, tuple(worker if one == "host" else one for one in work.resources), before))
+            tasks.append(TimedTask(work.ns, tuple(worker if one == "host" else one for one in work.resources), before))
             before = len(tasks) - 1
             sent += work.sent_bytes
             if "compress@" not in group.steps[at]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Timed(NamedTuple):
+class TimedTask(NamedTuple):
     """One task. `after` is the number of the task that it waits for; a lower rank goes first."""
 
     ns: int
@@ -22,7 +22,7 @@ class Timed(NamedTuple):
     rank: int = 0
 
 
-def starts(tasks: Sequence[Timed]) -> list[int]:
+def starts(tasks: Sequence[TimedTask]) -> list[int]:
     """When each task starts. `tasks` wait for earlier ones."""
     start = [-1] * len(tasks)
     waiting: dict[int | None, list[int]] = defaultdict(list)

@@ -27,7 +27,7 @@ class CountedStep:
 
 
 @dataclass
-class Carried:
+class RankHoldings:
     """What a rank that takes part holds: elements of the tensor, as payloads of `shard` elements if there are any."""
 
     elements: int
@@ -44,7 +44,7 @@ class Carried:
 def counted(problem: CompressionProblem, name: str | None, steps: Sequence[str], elements: int) -> list[CountedStep]:
     """The work of each of `steps`, which may be executed, on `elements` with the compressor `name`."""
     costs: dict[str, CompressorCost] = {cost.place: cost for cost in problem.compressors if cost.name == name}
-    now, found = Carried(elements), []
+    now, found = RankHoldings(elements), []
     for place, step in enumerate(steps):
         word, _, where = step.partition("@")
         if word == "compress":
@@ -63,7 +63,7 @@ def counted(problem: CompressionProblem, name: str | None, steps: Sequence[str],
     return found
 
 
-def _carry_on(now: Carried, word: str, where: str, ranks: int) -> None:
+def _carry_on(now: RankHoldings, word: str, where: str, ranks: int) -> None:
     """What the rank holds after a collective."""
     if word in ("reduce-scatter", "alltoall"):
         now.divided[where] = now.elements

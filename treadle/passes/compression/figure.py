@@ -27,7 +27,7 @@ SHADE = "#fbe3d6"
 
 
 @dataclass(frozen=True)
-class Exchange:
+class ExchangeLanes:
     """One exchange in three lanes; `bars` have a row of LANES and a group of COLOURS, times are from the start of the
     backward pass on."""
 
@@ -38,7 +38,7 @@ class Exchange:
     end_us: float
 
 
-def exchanges_svg(exchanges: Sequence[Exchange]) -> str:
+def exchanges_svg(exchanges: Sequence[ExchangeLanes]) -> str:
     """SVG of several exchanges on one axis of time."""
     end = max(1e-3, *(each.end_us for each in exchanges))
     scale, unit = time_unit(end)

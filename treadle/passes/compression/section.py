@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from treadle.passes.compression.figure import LANES, Exchange, exchanges_svg
+from treadle.passes.compression.figure import LANES, ExchangeLanes, exchanges_svg
 from treadle.passes.compression.words import compressed, exposed_ns, reason
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, format_time, many
@@ -27,7 +27,7 @@ def compression_section(name: str, plan: Plan[CompressionDecisions]) -> Section:
     exchanges = {label: exchange_of(decisions.problem, groups, label) for label, groups in candidates.items()}
     end = max(each.end_us for each in exchanges.values())
     drawn = [
-        Exchange(
+        ExchangeLanes(
             each.title,
             tuple(bar for lane in LANES for bar in thinned((b for b in each.bars if b.row == lane), end / THIN)),
             each.backward_us,
@@ -43,7 +43,7 @@ def compression_section(name: str, plan: Plan[CompressionDecisions]) -> Section:
     return Section(titled("Compression", name), _text(decisions), (_rivals(decisions), _groups(decisions)), pictures)
 
 
-def exchange_of(problem: CompressionProblem, groups: Sequence[GradientGroup], label: str) -> Exchange:
+def exchange_of(problem: CompressionProblem, groups: Sequence[GradientGroup], label: str) -> ExchangeLanes:
     """The three lanes of one choice of groups."""
     tasks, resources = tasks_of(problem, groups)
     schedule = simulate(tasks, resources)
@@ -52,7 +52,7 @@ def exchange_of(problem: CompressionProblem, groups: Sequence[GradientGroup], la
     whole = format_time(problem.forward_ns + schedule.makespan)
     title = f"{label}: {whole} an iteration, {after} of it after the backward pass"
     bars = sorted(_bars(problem, groups, tasks, schedule), key=lambda bar: bar.start_us)
-    return Exchange(title, tuple(bars), backward, schedule.makespan / 1e3)
+    return ExchangeLanes(title, tuple(bars), backward, schedule.makespan / 1e3)
 
 
 def _bars(

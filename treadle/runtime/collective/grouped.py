@@ -20,8 +20,8 @@ from treadle.codegen.collective.program import CollectiveProgram
 from treadle.codegen.collective.rounds import LocalWork, RankRounds, Round, StagedRange, Transmission, rounds_of
 from treadle.planner.documents.scalars import many
 from treadle.planner.errors import CheckFailed, MissingBackendError
+from treadle.runtime.agreement import agreed
 from treadle.runtime.collective.messages import Executor, require_runnable
-from treadle.runtime.collective.native import agreed
 
 Buffers = dict[str, Tensor]
 

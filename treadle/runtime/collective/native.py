@@ -9,11 +9,11 @@ pointers, several processes CUDA IPC.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, distributed
@@ -27,11 +27,10 @@ from treadle.codegen.collective.program import CollectiveProgram
 from treadle.codegen.collective.protocols import PROTOCOLS
 from treadle.planner.documents.nearest import meant
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
+from treadle.runtime.agreement import agreed
 from treadle.runtime.collective.native_layout import part_elements, place
 from treadle.runtime.collective.native_session import Buffers, Session, Sizes
 from treadle.runtime.native_build import Target, compile_library, compiler
-
-T = TypeVar("T")
 
 DTYPES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.int32: 4}
 """Data types that programs with sums take, with their codes in treadle_types.h; others take any."""
@@ -344,20 +343,3 @@ class CompiledRank(CompiledRanks):
     def __call__(self, tensor: Tensor, op: str = "sum") -> Tensor:
         """This rank's share of a call, as `run` makes it."""
         return self.run({self._rank: tensor}, op)[self._rank]
-
-
-def agreed(work: Callable[[], T], group: Any = None) -> T:
-    """What `work` returns, once it has on every rank. When it failed on one, an error on all of them, which names the
-    rank: one that went on alone would wait for the others forever. Raises MissingBackendError where that was the
-    reason, else InputError."""
-    result, problem = None, None
-    try:
-        result = work()
-    except Exception as error:
-        problem = isinstance(error, MissingBackendError), str(error) or type(error).__name__
-    problems: list[tuple[bool, str] | None] = [None] * distributed.get_world_size(group)
-    distributed.all_gather_object(problems, problem, group=group)
-    for rank, each in enumerate(problems):
-        if each is not None:
-            raise (MissingBackendError if each[0] else InputError)(f"rank {rank}: {each[1]}")
-    return result  # type: ignore[return-value]

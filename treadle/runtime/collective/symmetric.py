@@ -21,7 +21,8 @@ from treadle.codegen.collective.program import CollectiveProgram
 from treadle.planner.documents.nearest import meant
 from treadle.planner.documents.plan import Shots
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
-from treadle.runtime.collective.native import DTYPES, OPERATIONS, agreed
+from treadle.runtime.agreement import agreed
+from treadle.runtime.collective.native import DTYPES, OPERATIONS
 from treadle.runtime.native_build import Target, compile_library
 
 METHODS = {("allreduce", "one-shot"): 0, ("allreduce", "two-shot"): 1, ("reducescatter", "one-shot"): 2,

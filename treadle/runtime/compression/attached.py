@@ -13,7 +13,7 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
 from treadle.planner.passes import require_pass
 from treadle.planner.passes.compression.decisions import CompressionDecisions
-from treadle.runtime.collective.native import agreed
+from treadle.runtime.agreement import agreed
 from treadle.runtime.compression import routines, setup
 from treadle.runtime.compression.coders import Coders
 from treadle.runtime.compression.ddp import DdpExchange

@@ -16,7 +16,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from treadle.planner.errors import InputError
 from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup
-from treadle.runtime.collective.native import agreed
+from treadle.runtime.agreement import agreed
 from treadle.runtime.compression import routines, setup
 from treadle.runtime.compression.coders import Coders
 from treadle.runtime.compression.exchange import NAMING_SECONDS, lost_rank

@@ -15,7 +15,7 @@ from treadle.planner.errors import InputError
 from treadle.planner.machine.compressors import ALGORITHMS
 from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup
 from treadle.planner.passes.compression.payload import links
-from treadle.runtime.collective.native import agreed
+from treadle.runtime.agreement import agreed
 from treadle.runtime.compression import routines
 from treadle.runtime.compression.coders import OnHost
 from treadle.runtime.compression.group_run import Call, Coder, Grid, GroupRun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from treadle.planner.passes.compression.check_timeline import Timed, starts
+from treadle.planner.passes.compression.check_timeline import TimedTask, starts
 from treadle.planner.timeline.simulator import Resource, Task, simulate
 
 
@@ -13,7 +13,7 @@ def test_it_starts_every_task_when_the_simulator_does() -> None:
     names = ("device", "host 0", "intra", "inter")
     for _ in range(300):
         tasks = [
-            Timed(
+            TimedTask(
                 rng.choice([0, 0, 1, 2, 5]),
                 tuple(rng.sample(names, rng.choice([1, 1, 1, 2]))),
                 rng.choice([None, *range(at)]),

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import distributed
 
-from treadle.runtime.collective.native import agreed
+from treadle.runtime.agreement import agreed
 from treadle.runtime.collective.wire.native import RankWire, library
 from treadle.runtime.sockets import added_us, close, connect
 

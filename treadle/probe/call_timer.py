@@ -19,7 +19,7 @@ SERIES_SECONDS = 0.15
 
 
 @dataclass(frozen=True)
-class Repeats:
+class CallTimer:
     """How calls are timed: on `device`, and where `is_together` by all processes of the default group at once, of which
     the slowest counts."""
 

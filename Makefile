@@ -11,7 +11,7 @@ PACKAGES := $(patsubst treadle/treadle/%,treadle/%,$(addprefix treadle/,$(FOLDER
 TESTS := $(wildcard $(addprefix tests/,$(FOLDERS)))
 # What has no slow test need not be imported to find that out.
 SLOW = $(shell grep -rl --include='test_*.py' 'mark\.slow' tests | sort)
-.PHONY: help install demo check test test-slow golden lint lock format bench bench-collective bench-lab bench-memory bench-swap bench-fusion gpu gpu-wheels wheel picture docs schemas clean
+.PHONY: help install demo check test test-slow golden lint lock format bench bench-collective bench-lab bench-memory bench-swap bench-fusion bench-compression gpu gpu-wheels wheel picture docs schemas clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -80,6 +80,9 @@ bench-lab: $(STAMP) ## collectives between the hosts of network labs, against gl
 
 bench-fusion: $(STAMP) ## fused schedules: published figures, planning, every reachable one executed, races, counters, registers; about an hour
 	$(BIN)/python -m benchmarks fusion
+
+bench-compression: $(STAMP) ## compression plans: published clusters in simulation, training between the hosts of a lab, accuracy; about an hour; needs root or user namespaces
+	$(BIN)/python -m benchmarks compression
 
 # The machine with the card may have no network: no .venv is made for it.
 gpu: ## every check that needs a GPU, with what this machine has, in under 8 minutes; DRY=1 does what needs none

@@ -17,8 +17,8 @@ FOLDERS = {
     "collective": "synthesis quality uplinks order predictions gpu lab xml_simulation nccl",
     "memory": "execution models equal_peak gpu partitioner planning tight ablation savings",
     "swap": "models evaluation baselines real search inference recompute",
+    "compression": "espresso cupcake encode lab accuracy",
     "fusion": "published planning stress reachable tables resources cpu gpu",
-    "compression": "encode",
 }
 NAMES = (
     *("timeline", "capture", "costs"),

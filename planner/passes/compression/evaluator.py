@@ -63,7 +63,8 @@ class Evaluator:
     are too long to be counted.
 
     evaluations: timelines that were asked for. groups: those held. bubble_ns: when the last time began at which no link
-    was busy between two of their collectives, 0 if there was none; from the start of the backward pass on.
+    was busy before the first collective of one of them, 0 if there was none; from the start of the backward pass on. A
+    decoding between two collectives of one group makes no bubble.
     """
 
     def __init__(self, problem: CompressionProblem) -> None:
@@ -87,7 +88,7 @@ class Evaluator:
         self._unlimited = _values([UNLIMITED] * self._resources)
         self._work = [problem.backward_ns] + [0] * (self._resources - 1)
         idle = [0] * self._resources
-        self._states = [_State(_values([0, gradients * STRIDE]), _values(idle), idle, _values([-1, -1, 0]))]
+        self._states = [_State(_values([0, gradients * STRIDE]), _values(idle), idle, _values([-1, -1, 0, 0, 0]))]
         self._rows: dict[tuple[str | None, Option, int, bool, int], _Row] = {}
         self._tables: dict[tuple[int, int, bool, int], tuple[tuple[Named, ...], list[tuple[int, _Row]]]] = {}
         self._likely = -1  # the place of the last option that was an improvement, which is tried first

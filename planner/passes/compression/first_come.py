@@ -18,9 +18,10 @@ STRIDE = 16
 """Places for a group's steps; the longest option has 12, the copy into one buffer comes on top."""
 DEVICE, INTRA, INTER, HOST = range(4)
 """Resources; the workers of the host have the numbers from HOST on."""
-HELD_UNTIL, HELD_BY, BUBBLE = range(3)
-"""Places in `marks`: until when a task that waits for both links lets no higher one have one of them, that task, and
-the start of the last time at which both links were idle between collectives."""
+HELD_UNTIL, HELD_BY, IDLE_FROM, IDLE_UNTIL, BUBBLE = range(5)
+"""Places in `marks`: until when a task that waits for both links lets no higher one have one of them, that task; the
+last time at which no link was busy, and when the last such time began that ended with the first collective of a
+group."""
 NEVER = -1
 
 Values = Any
@@ -86,7 +87,12 @@ def run(
         if INTRA <= two <= INTER:
             busy = max(idle[INTRA], idle[INTER]) >> round_bits
             if 0 < busy < now:
-                marks[BUBBLE] = busy
+                marks[IDLE_FROM], marks[IDLE_UNTIL] = busy, now
+            before = task
+            while before % STRIDE > 0 and not INTRA <= second[before - 1] <= INTER:
+                before -= 1
+            if now == marks[IDLE_UNTIL] and before % STRIDE == 0:  # the first collective of its group
+                marks[BUBBLE] = marks[IDLE_FROM]
         gap = now - (idle[one] >> round_bits)
         if gap > 0:
             gaps[one] += gap

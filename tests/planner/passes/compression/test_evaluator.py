@@ -56,10 +56,16 @@ def bubble_and_ends(problem: CompressionProblem, groups: tuple[GradientGroup, ..
     tasks, resources = tasks_of(problem, groups)
     schedule = simulate(tasks, resources)
     busy = bubble = 0
+    begun: set[str] = set()
+    idle = (0, 0)
     for start, end, task in sorted(zip(schedule.start, schedule.end, tasks, strict=True), key=lambda each: each[:2]):
         if {"intra", "inter"} & set(task.resources):
+            group = task.name.split()[-1]
             if 0 < busy < start:
-                bubble = busy
+                idle = busy, start
+            if start == idle[1] and group not in begun:
+                bubble = idle[0]
+            begun.add(group)
             busy = max(busy, end)
     steps = list(zip(tasks, schedule.end, strict=True))[len(problem.gradients) :]
     ends = {int(task.name.split()[-1]): end for task, end in steps}

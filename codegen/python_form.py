@@ -82,6 +82,7 @@ TABLES = {
     "torch-sac": "torch/policy.py.j2",
     "torch-compile": "torch/partition.py.j2",
     "torch-offload": "torch/offload.py.j2",
+    "ddp-hook": "torch/hook.py.j2",
 }
 """By target, the template of a module in which only tables differ."""
 

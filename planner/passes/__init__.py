@@ -18,6 +18,7 @@ ROOMS = {
     "swap": "What to copy to the host and back: order, memory pool and copies together.",
     "collective": "How the chunks of an allreduce or another collective travel.",
     "fusion": "Which computation and collectives share a kernel, and what overlaps.",
+    "compression": "Which gradients are compressed, where and in which groups, and when none is.",
 }
 """What each pass decides, by its name. Nothing is imported before a pass is asked for, so that `--help` stays fast."""
 

@@ -8,6 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec import inspect
 
+from tests.codegen.compression.compression_plans import plan_with, small_decisions, small_problem
 from treadle.planner.documents.artefact import Artefact
 from treadle.planner.documents.compression_costs import (
     CompressionCosts,
@@ -353,6 +354,8 @@ DOCUMENTS = {
     "artefact": ARTEFACT,
     "selection": SELECTION,
     "compression-costs": COMPRESSION_COSTS,
+    "compression-problem": small_problem(),
+    "compression plan": plan_with(small_decisions()),
 }
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

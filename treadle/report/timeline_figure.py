@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from treadle.planner.documents.scalars import format_time
@@ -74,3 +74,28 @@ def bar_area(bar: Bar, place: int, scale: float) -> HoverArea:
     """The area of a bar in row `place`, on an axis in units of `scale` us."""
     left, right = bar.start_us / scale, (bar.start_us + bar.duration_us) / scale
     return HoverArea(left, right, bar.described, place - 0.4, place + 0.4)
+
+
+def thinned(bars: Iterable[Bar], narrow_us: float) -> Iterator[Bar]:
+    """The same with bars that would be too thin put together. Of a run of these the group that takes most time gives
+    the colour, and its part of the run the length, so that a row stays as full as it is."""
+    run: list[Bar] = []
+    for bar in bars:
+        if run and bar.start_us + bar.duration_us - run[0].start_us > narrow_us:
+            yield from _together(run)
+            run = []
+        run.append(bar)
+    yield from _together(run)
+
+
+def _together(run: Sequence[Bar]) -> Iterator[Bar]:
+    if len(run) <= 1:
+        yield from run
+        return
+    times: dict[str, float] = {}
+    for bar in run:
+        times[bar.group] = times.get(bar.group, 0.0) + bar.duration_us
+    now = run[0].start_us
+    for group, time in sorted(times.items(), key=lambda pair: -pair[1]):
+        yield Bar(run[0].row, now, time, group)
+        now += time

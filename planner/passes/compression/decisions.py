@@ -20,6 +20,9 @@ class GradientGroup(Record, frozen=True, kw_only=True):
     steps: tuple[Name, ...]
 
 
+Groups = tuple[GradientGroup, ...]
+
+
 class Sent(Record, frozen=True, kw_only=True, array_like=True):
     """Step `step` of group `group`, which is a collective: all ranks issue them in this order."""
 
@@ -27,11 +30,19 @@ class Sent(Record, frozen=True, kw_only=True, array_like=True):
     step: Count
 
 
+class CompressionRival(Record, frozen=True, kw_only=True):
+    """Other groups for the same problem, which the plan is compared with."""
+
+    name: Name
+    groups: Groups
+    time_ns: Count
+
+
 class CompressionDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag="compression"):
     """`groups` cover the gradients of `problem` in their order. Times are in ns."""
 
     problem: CompressionProblem
-    groups: tuple[GradientGroup, ...]
+    groups: Groups
     order: tuple[Sent, ...]
     """Every collective, by the time at which it starts."""
     time_ns: Count
@@ -40,15 +51,25 @@ class CompressionDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass
     """The same with every gradient sent as it is and alone, by the first uncompressed option."""
     sent_bytes: Count
     """What a rank sends to others in an iteration, the busiest one where they differ."""
+    rivals: tuple[CompressionRival, ...] = ()
+    """By other methods, everything compressed and nothing among them."""
+
+    @property
+    def divisions(self) -> Iterator[tuple[str, Groups]]:
+        """The groups of the plan and of its rivals, by their path."""
+        yield "$.decisions.groups", self.groups
+        for place, rival in enumerate(self.rivals):
+            yield f"$.decisions.rivals[{place}].groups", rival.groups
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         for path, found, expected in self.problem.problems():
             yield path.replace("$", "$.decisions.problem", 1), found, expected
         gradients = len(self.problem.gradients)
-        for place, group in enumerate(self.groups):
-            if not group.first <= group.last < gradients:
-                found = f"gradients {group.first} to {group.last}"
-                yield f"$.decisions.groups[{place}]", found, f"a range below {gradients}"
+        for path, groups in self.divisions:
+            for place, group in enumerate(groups):
+                if not group.first <= group.last < gradients:
+                    found = f"gradients {group.first} to {group.last}"
+                    yield f"{path}[{place}]", found, f"a range below {gradients}"
         for place, sent in enumerate(self.order):
             if sent.group >= len(self.groups) or sent.step >= len(self.groups[sent.group].steps):
                 yield f"$.decisions.order[{place}]", f"step {sent.step} of group {sent.group}", "a step of a group"

@@ -8,6 +8,7 @@ what follows in the backward pass, one on the host does not.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from treadle.planner.passes.compression.decisions import GradientGroup, Sent
 from treadle.planner.passes.compression.payload import works
@@ -37,6 +38,18 @@ def tasks_of(
             tasks.append(Task(f"{what} {number}", work.ns, held, (before,)))
             before = len(tasks) - 1
     return tuple(tasks), tuple(Resource(name) for name in ("device", *hosts, "intra", "inter"))
+
+
+def iteration_of(
+    problem: CompressionProblem, groups: Sequence[GradientGroup]
+) -> tuple[tuple[Task, ...], tuple[Resource, ...]]:
+    """The tasks of a whole iteration, and the resources that they hold: as `tasks_of`, after all that comes before the
+    backward pass, which is the last of the tasks and on the device too."""
+    tasks, resources = tasks_of(problem, groups)
+    if not problem.forward_ns:
+        return tasks, resources
+    later = tuple(task if task.after else replace(task, release=problem.forward_ns) for task in tasks)
+    return (*later, Task("forward", problem.forward_ns, ("device",))), resources
 
 
 def order_of(groups: Sequence[GradientGroup], tasks: Sequence[Task], schedule: Schedule) -> tuple[Sent, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -15,7 +15,7 @@ from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.timeline_of import begins, dropped, footprints, frees_of, label, start_bytes, tasks_of
 from treadle.planner.timeline.simulator import Schedule, simulate
 from treadle.report.page import Picture, Section, Table, titled
-from treadle.report.timeline_figure import Bar
+from treadle.report.timeline_figure import Bar, thinned
 
 THIN = 400
 """The most bars in a row, or changes of the bytes, of a picture; thinner ones are merged."""
@@ -74,7 +74,7 @@ def streams_picture(decisions: SwapDecisions, schedule: Schedule, window_ns: tup
     for row in ROWS:
         found = _row(decisions, schedule, row)
         near = (bar for bar in found if bar.start_us < inside[1] and bar.start_us + bar.duration_us > inside[0])
-        bars += _thinned(near, (inside[1] - inside[0]) / THIN)
+        bars += thinned(near, (inside[1] - inside[0]) / THIN)
     return streams_svg(
         bars,
         _drawn(_levels(decisions, schedule), (begin, end), decisions.problem.arena_bytes),
@@ -138,31 +138,6 @@ def _row(decisions: SwapDecisions, schedule: Schedule, row: str) -> Iterator[Bar
         free = max(free, end)
     if row == "compute" and schedule.makespan > free:
         yield Bar(row, free / 1e3, (schedule.makespan - free) / 1e3, WAITING)
-
-
-def _thinned(bars: Iterable[Bar], narrow_us: float) -> Iterator[Bar]:
-    """The same with bars that would be too thin put together. Of a run of these the group that takes most time gives
-    the colour, and its part of the run the length, so that a row stays as full as it is."""
-    run: list[Bar] = []
-    for bar in bars:
-        if run and bar.start_us + bar.duration_us - run[0].start_us > narrow_us:
-            yield from _together(run)
-            run = []
-        run.append(bar)
-    yield from _together(run)
-
-
-def _together(run: Sequence[Bar]) -> Iterator[Bar]:
-    if len(run) <= 1:
-        yield from run
-        return
-    times: dict[str, float] = {}
-    for bar in run:
-        times[bar.group] = times.get(bar.group, 0.0) + bar.duration_us
-    now = run[0].start_us
-    for group, time in sorted(times.items(), key=lambda pair: -pair[1]):
-        yield Bar(run[0].row, now, time, group)
-        now += time
 
 
 def _levels(decisions: SwapDecisions, schedule: Schedule) -> list[tuple[int, dict[str, int]]]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from treadle.kernels.compression import Codec, Feedback, PowerSGD, codec
+from treadle.kernels.compression.codec import IDENTITY
 from treadle.kernels.compression.feedback import seed_of
 from treadle.planner.documents.scalars import many
 from treadle.planner.errors import InputError
@@ -96,6 +97,13 @@ class KernelCoders(Coders):
     def norms(self) -> dict[str, float]:
         found = {**self.own.norms(), **self.shared.norms()}
         return {f"{key[0]}, step {key[2]}": norm for key, norm in found.items()}  # type: ignore[index]
+
+
+class IdentityCoders(KernelCoders):
+    """The identity in place of every compressor: what is exchanged is exact, and as long as it was."""
+
+    def coder(self, compressor: str, names: Sequence[str], device: str) -> Coder:
+        return super().coder(IDENTITY, names, device)
 
 
 def keeps(compressor: str) -> bool:

@@ -1,0 +1,185 @@
+"""From a trace, a hardware profile and measured costs to the compression problem.
+
+The backward pass runs in the order of the trace. A gradient is ready when the operator that makes it has ended; all
+else, the optimizer and what runs after the last gradient among it, is the `forward_ns` of the problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from treadle.planner.documents.compression_costs import CompressionCosts, CompressorCost, Curve, Point, RoutineCost
+from treadle.planner.documents.hardware import Hardware, Transport
+from treadle.planner.documents.selection import Selection
+from treadle.planner.documents.trace import Trace
+from treadle.planner.documents.transports import MessageCost
+from treadle.planner.errors import InputError
+from treadle.planner.graph.gradients import ready
+from treadle.planner.graph.index import Graph, require_operators
+from treadle.planner.machine.compressors import ALGORITHMS, compressor
+from treadle.planner.machine.nodes import nic_sets
+from treadle.planner.machine.rates import MB, fabric_of
+from treadle.planner.passes.compression.problem import DTYPE_BYTES, VERSION, CompressionProblem, Gradient, GradientLink
+
+
+def problem_of(
+    trace: Trace,
+    hardware: Hardware,
+    costs: CompressionCosts,
+    compressors: Sequence[str],
+    *,
+    planned: Selection | None = None,
+) -> CompressionProblem:
+    """The problem of the trace's gradients on all ranks of the profile, with the named compressors as candidates.
+
+    planned: plans of an allreduce by size, which may send a dense group. Raises InputError for a trace without
+    gradients or times, gradients other than float32, unequal nodes, compressors without costs, and plans for other
+    ranks.
+    """
+    forward_ns, gradients = gradients_of(trace)
+    problem = CompressionProblem(
+        version=VERSION,
+        name=trace.name,
+        machines=hardware.nodes,
+        devices=hardware.devices_per_node,
+        forward_ns=forward_ns,
+        gradients=gradients,
+        intra=intra_link(hardware) if hardware.devices_per_node > 1 else None,
+        inter=inter_link(hardware) if hardware.nodes > 1 else None,
+        compressors=_chosen(costs, compressors),
+        routines=_fitting(costs.routines, hardware),
+        planned=None if planned is None else planned_curve(planned, hardware),
+        pack=costs.pack,
+    )
+    for path, found, expected in problem.problems():
+        raise InputError(f"as a compression problem: found {found}, expected {expected}", where=trace.name, path=path)
+    return problem
+
+
+def gradients_of(trace: Trace) -> tuple[int, tuple[Gradient, ...]]:
+    """ns of all but the backward pass, and the gradients in the order in which they become ready. Raises InputError as
+    `problem_of`."""
+    require_operators(trace)
+    graph = Graph(trace)
+    pairs = ready(trace)
+    if not pairs:
+        raise InputError("found no gradients of parameters, expected a trace of a training step", where=trace.name)
+    ends: dict[str, int] = {}
+    before = backward = 0
+    for place, op in enumerate(trace.ops):
+        if op.intermediate_of is not None:
+            continue
+        if op.time_ns is None and not graph.is_view(op):
+            text = f"op {op.id!r} has no time; capture with `--hardware` or `--measure`"
+            raise InputError(text, where=trace.name, path=f"$.ops[{place}].time_ns")
+        if op.phase == "backward":
+            backward += op.time_ns or 0
+        else:
+            before += op.time_ns or 0
+        ends.update((tensor, backward) for tensor in op.outputs if tensor is not None)
+    found, now = [], 0
+    for parameter, gradient in pairs:
+        if gradient.dtype != "float32" or gradient.bytes is None:
+            name = parameter.name or parameter.id
+            what = f"a gradient of {name} in {gradient.dtype or 'no dtype'}"
+            raise InputError(f"found {what}, expected float32, which compressors encode", where=trace.name)
+        then = max(now, ends.get(gradient.id, now))
+        if elements := gradient.bytes // DTYPE_BYTES:
+            found.append(Gradient(name=parameter.name or parameter.id, elements=elements, backward_ns=then - now))
+            now = then
+    return before + backward - now, tuple(found)
+
+
+def intra_link(hardware: Hardware) -> GradientLink:
+    """The link of one rank to the others of its node. Raises InputError for unequal nodes and links without costs."""
+    _require_equal(hardware)
+    _, alpha, rate = fabric_of(hardware)
+    if not rate:
+        raise InputError("found no links between the devices of a node", where=hardware.name, path="$.links")
+    cpu, transport = hardware.transports.cpu, hardware.transport or Transport()
+    if _on_cpu(hardware):
+        return (
+            GradientLink(alpha_us=alpha, beta_us_per_MB=MB / rate)
+            if cpu is None
+            else _sent(cpu.step_us + alpha, MB / rate, cpu.memory)
+        )
+    if transport.device_gbps is not None:
+        rate = min(rate, transport.device_gbps * 1e3 / transport.link_efficiency)
+    return GradientLink(alpha_us=alpha, beta_us_per_MB=MB / (rate * transport.link_efficiency))
+
+
+def inter_link(hardware: Hardware) -> GradientLink:
+    """The link of a node, all its NICs together. Raises InputError for unequal nodes, and nodes behind uplinks."""
+    _require_equal(hardware)
+    network, sets = hardware.network, nic_sets(hardware)
+    if network is None:
+        raise InputError(f"found none between {hardware.nodes} nodes", where=hardware.name, path="$.network")
+    nics = sum(rate for _, rate in sets) or float(hardware.devices_per_node)
+    beta, cpu = network.beta_us_per_MB / nics, hardware.transports.cpu
+    if not _on_cpu(hardware):
+        efficiency = (hardware.transport or Transport()).link_efficiency
+        return GradientLink(alpha_us=network.alpha_us, beta_us_per_MB=beta / efficiency)
+    if cpu is None:
+        return GradientLink(alpha_us=network.alpha_us, beta_us_per_MB=beta)
+    return _sent(cpu.step_us + network.alpha_us, beta / cpu.link_efficiency, cpu.between_hosts)
+
+
+def planned_curve(selection: Selection, hardware: Hardware) -> Curve:
+    """Time over bytes of the planned allreduces of all ranks. Raises InputError for those of other ranks."""
+    ranks = hardware.nodes * hardware.devices_per_node
+    found, expected = (selection.collective, selection.ranks, selection.nodes), ("allreduce", ranks, hardware.nodes)
+    if found != expected:
+        words = ["{} of {} ranks on {} nodes".format(*each) for each in (found, expected)]
+        raise InputError(f"found plans for {words[0]}, expected {words[1]}", where="--collectives")
+    points: list[Point] = []
+    for entry in selection.entries:
+        for size, time in zip((entry.min_bytes, entry.max_bytes), entry.predicted_us, strict=True):
+            if not points or size > points[-1][0]:
+                points.append((size, max(round(1000 * time), points[-1][1] if points else 0)))
+    return Curve(points=tuple(points))
+
+
+def _require_equal(hardware: Hardware) -> None:
+    if not hardware.is_even:
+        at = "$.other_nodes" if hardware.other_nodes else "$.network.groups"
+        raise InputError("found unequal nodes, expected equal ones for compression", where=hardware.name, path=at)
+    if hardware.network is not None and hardware.network.uplinks:
+        found = "found uplinks, expected none for compression, which has no price for them"
+        raise InputError(found, where=hardware.name, path="$.network.uplinks")
+
+
+def _on_cpu(hardware: Hardware) -> bool:
+    return all(device.kind == "cpu" for device in hardware.devices)
+
+
+def _sent(alpha_us: float, beta: float, message: MessageCost) -> GradientLink:
+    """A link whose ends are processes: each also spends its own time on the message that it sends and on the one that
+    it receives."""
+    fixed = alpha_us + message.latency_us + 2 * message.message_us
+    return GradientLink(alpha_us=fixed, beta_us_per_MB=max(beta, message.copy_us_per_MB + message.sum_us_per_MB))
+
+
+def _chosen(costs: CompressionCosts, names: Sequence[str]) -> tuple[CompressorCost, ...]:
+    """The costs of the named compressors. Raises InputError for one that was not measured."""
+    known = [_canonical(cost.name) for cost in costs.compressors]
+    wanted = dict.fromkeys(map(_canonical, names))
+    for name in wanted:
+        if name not in known:
+            listed = ", ".join(dict.fromkeys(known)) or "none"
+            text = f"found {name}, expected one with costs in {costs.name}: {listed}"
+            if name.partition(":")[0] in ALGORITHMS:
+                text += f"; `treadle profile measure --compression {name}` measures it"
+            raise InputError(text, where="--compressor")
+    return tuple(cost for cost, name in zip(costs.compressors, known, strict=True) if name in wanted)
+
+
+def _canonical(name: str) -> str:
+    """`dgc` as `dgc:0.01`; a name that is not treadle's as it is. Raises InputError for a parameter out of range."""
+    return compressor(name).name if name.partition(":")[0] in ALGORITHMS else name
+
+
+def _fitting(routines: Sequence[RoutineCost], hardware: Hardware) -> tuple[RoutineCost, ...]:
+    """Measured collectives of as many ranks as the profile has."""
+    ranks = {"flat": hardware.nodes * hardware.devices_per_node, "intra": hardware.devices_per_node}
+    ranks["inter"] = hardware.nodes
+    return tuple(cost for cost in routines if cost.ranks == ranks[cost.scope])

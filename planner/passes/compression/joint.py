@@ -1,0 +1,91 @@
+"""Groups, options and compressors decided together: never worse than any plan that it begins from.
+
+It begins from the plans of Espresso, of Cupcake and of all baselines, adds those of a dynamic program over boundaries,
+and improves the best by local search, at last from random changes of it. Every plan is priced by the one timeline.
+For a few gradients branch and bound over all groups and options proves the best, or finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from treadle.planner.passes.compression.candidates import PricedOption, named_options
+from treadle.planner.passes.compression.decisions import Groups
+from treadle.planner.passes.compression.evaluator import Evaluator
+from treadle.planner.passes.compression.exact import ExactGroups, exact
+from treadle.planner.passes.compression.front import through_boundaries
+from treadle.planner.passes.compression.local_search import fits, improved, shaken
+from treadle.planner.passes.compression.palette import palette
+from treadle.planner.passes.compression.problem import CompressionProblem
+
+IMPROVED = 2
+"""Plans that the local search begins from in a round."""
+ROUNDS = 3
+"""Each round has a new front, by the rates of the best plan."""
+BRANCHES = 10_000
+"""All groups and options are searched where all ranges of gradients have at most as many options together."""
+NODE_LIMIT = 100_000
+"""Prefixes of groups that branch and bound looks at."""
+
+
+@dataclass(frozen=True)
+class Joint:
+    """The best groups; `exact` if branch and bound ran."""
+
+    groups: Groups
+    ns: int
+    exact: ExactGroups | None
+
+
+def joint(
+    problem: CompressionProblem,
+    evaluator: Evaluator,
+    starts: Mapping[str, Groups],
+    *,
+    stopped: Callable[[], bool],
+    offer: Callable[[Groups, int], None],
+) -> Joint:
+    """The best groups found from `starts`, of which there is at least one, and of equal times the fewest; `offer` is
+    called with each better plan."""
+    best = min(starts.values(), key=evaluator.time)
+    best_ns = evaluator.time(best)
+
+    def better(groups: Groups, ns: int) -> None:
+        nonlocal best, best_ns
+        if (ns, len(groups)) < (best_ns, len(best)):
+            best, best_ns = groups, ns
+            offer(groups, ns)
+
+    def choices(first: int, last: int) -> Sequence[PricedOption]:
+        if not fits(problem, first, last):
+            return ()
+        elements = sum(gradient.elements for gradient in problem.gradients[first : last + 1])
+        return evaluator.candidates(elements, last - first + 1)
+
+    options = palette(problem, evaluator, stopped)
+    tried: set[Groups] = set()
+    for _ in range(ROUNDS):
+        before = best
+        pool = {groups: evaluator.time(groups) for groups in starts.values()}
+        if not stopped():
+            pool |= {groups: evaluator.time(groups) for groups in through_boundaries(problem, best, options, stopped)}
+        for groups in sorted(pool.keys() - tried, key=lambda groups: pool[groups])[:IMPROVED]:
+            better(groups, pool[groups])
+            tried.add(groups)
+            improved(problem, evaluator, groups, options, stopped=stopped, offer=better)
+        if best is before or stopped():
+            break
+    found = None
+    if _branches(problem) <= BRANCHES and not stopped():
+        found = exact(problem, evaluator, choices, best, node_limit=NODE_LIMIT, expired=stopped)
+        better(found.groups, found.ns)
+    if found is None or not found.complete:
+        shaken(problem, evaluator, best, options, stopped=stopped, offer=better)
+    return Joint(best, best_ns, found)
+
+
+def _branches(problem: CompressionProblem) -> int:
+    """How many options all ranges of gradients have together."""
+    count = len(problem.gradients)
+    return count * (count + 1) // 2 * sum(1 for _ in named_options(problem))

@@ -1,0 +1,231 @@
+"""From a compression problem to a checked plan: the whole pass in one function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from treadle.planner.documents.plan import InputRef, Plan, Provenance
+from treadle.planner.errors import InputError
+from treadle.planner.passes.compression.baselines import baselines
+from treadle.planner.passes.compression.bound import compute, lower_bound, sentence
+from treadle.planner.passes.compression.check import check
+from treadle.planner.passes.compression.decided import decided, plain_groups
+from treadle.planner.passes.compression.decisions import CompressionDecisions, Groups
+from treadle.planner.passes.compression.espresso import espresso
+from treadle.planner.passes.compression.evaluator import Evaluator
+from treadle.planner.passes.compression.fused import exact_groups, published
+from treadle.planner.passes.compression.joint import joint
+from treadle.planner.passes.compression.problem import CompressionProblem
+from treadle.planner.search.bound import Argument, Bound
+from treadle.planner.search.certified import certified
+from treadle.planner.search.clock import Clock
+from treadle.planner.search.incumbent import Incumbent
+from treadle.planner.solver import Progress, relative_gap
+from treadle.planner.version import TOOL
+
+EVERYTHING = ("GRACE", "HiTopKComm", "all compression")
+GROUPED = ("groups, ", "algorithm 5.1, ")
+UNCOMPRESSED = "uncompressed"
+"""The plan that sends every gradient as it is and alone."""
+
+
+@dataclass(frozen=True)
+class CompressionOptions:
+    """as_published: the method of its paper without what was added here. bubble_pruning: Espresso leaves gradients that
+    are sent before an idle gap of the links as they are. `time_limit_s` is a safety net; what it ends may differ
+    between runs."""
+
+    method: Literal["joint", "espresso", "cupcake"] = "joint"
+    as_published: bool = False
+    time_limit_s: float = 60.0
+    bubble_pruning: bool = True
+
+    def __post_init__(self) -> None:
+        if self.as_published and self.method == "joint":
+            raise InputError("found a method without a paper, expected espresso or cupcake", where="--as-published")
+
+
+DEFAULTS = CompressionOptions()
+
+
+@dataclass
+class _Search:
+    """The plans found by name, the best of them, and what the search records."""
+
+    problem: CompressionProblem
+    evaluator: Evaluator
+    clock: Clock
+    incumbent: Incumbent[Groups]
+    on_progress: Callable[[Progress], None] | None
+    bound: Bound
+    found: dict[str, Groups] = field(default_factory=dict)
+    best: Groups = ()
+    best_ns: int = 0
+    method: str = ""
+    record: dict[str, Any] = field(default_factory=dict)
+    limit_fired: bool = False
+
+    def stopped(self) -> bool:
+        """Whether no more work may begin; publishes what is due."""
+        self.incumbent.poll()
+        late = self.clock.now() > self.incumbent.search_ends
+        self.limit_fired = self.limit_fired or late
+        return late or self.clock.stop.is_set()
+
+    def within_half(self) -> Callable[[], bool]:
+        """Whether half of the time that is left has passed."""
+        share = self.clock.share(2)
+
+        def expired() -> bool:
+            self.limit_fired = self.limit_fired or share.late()
+            return self.stopped() or share.late()
+
+        return expired
+
+    def offer(self, groups: Groups, ns: int, name: str) -> None:
+        """`groups` are the best so far if they take less time, or are fewer at the same time."""
+        if self.best and (ns, len(groups)) >= (self.best_ns, len(self.best)):
+            return
+        self.best, self.best_ns, self.method = groups, ns, name
+        self.incumbent.offer(groups)
+        if self.on_progress is not None:
+            least_ns = self.bound.time_ns
+            self.on_progress(Progress(ns, least_ns, relative_gap(ns, least_ns), self.clock.elapsed_s, name))
+
+    def rivals(self) -> dict[str, Groups]:
+        """The plans that the best is shown with: nothing and everything compressed, both papers and their repairs."""
+        grouped = [name for name in self.found if name.startswith(GROUPED)]
+        best = min(grouped, key=lambda name: self.evaluator.time(self.found[name]), default=None)
+        everything = next((name for name in self.found if name.startswith(EVERYTHING)), None)
+        kept = (UNCOMPRESSED, everything, "espresso, published", "espresso", best)
+        return {name: self.found[name] for name in kept if name is not None and name in self.found}
+
+    def add(self, plans: Mapping[str, Groups], *, rivals: bool = False) -> None:
+        """More plans by name; rivals are only what others are compared with."""
+        for name, groups in plans.items():
+            self.found[name] = groups
+            if not rivals:
+                self.offer(groups, self.evaluator.time(groups), name)
+
+
+def plan_compression(
+    problem: CompressionProblem,
+    *,
+    options: CompressionOptions = DEFAULTS,
+    clock: Clock | None = None,
+    inputs: Mapping[str, InputRef] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_plan: Callable[[Plan[CompressionDecisions]], None] | None = None,
+) -> Plan[CompressionDecisions]:
+    """The fastest plan found for one iteration, checked. It may compress nothing.
+
+    `on_plan` is called with the best checked plan so far, marked as interrupted. Ctrl-C and SIGTERM end the search with
+    the best plan so far. Raises InputError for a problem that is not sound.
+    """
+    clock = clock or Clock.of(options.time_limit_s)
+    for path, found, expected in problem.problems():
+        raise InputError(f"found {found}, expected {expected}", where="compression problem", path=path)
+    with clock.listening():
+        return _planned(problem, options, clock, inputs or {}, on_progress, on_plan)
+
+
+def _planned(
+    problem: CompressionProblem,
+    options: CompressionOptions,
+    clock: Clock,
+    inputs: Mapping[str, InputRef],
+    on_progress: Callable[[Progress], None] | None,
+    on_plan: Callable[[Plan[CompressionDecisions]], None] | None,
+) -> Plan[CompressionDecisions]:
+    def plan(groups: Groups, interrupted: bool = True) -> Plan[CompressionDecisions]:
+        decisions = decided(problem, groups, search.rivals())
+        times = {name: evaluator.time(each) for name, each in search.found.items()}
+        return certified(
+            decisions,
+            time_ns=decisions.time_ns,
+            bound=search.bound.of_plan(decisions.time_ns),
+            sentence=sentence,
+            check=check,
+            inputs=inputs,
+            provenance=Provenance(
+                tool=TOOL,
+                method=search.method,
+                parts=tuple(search.found),
+                options={**asdict(options), **search.record, "candidates_ns": times},
+                limit_fired=search.limit_fired,
+                interrupted=clock.stop.is_set() or interrupted,
+            ),
+        )
+
+    publish = (lambda groups: on_plan(plan(groups))) if on_plan is not None else lambda groups: None
+    incumbent = Incumbent[Groups](publish, ends=clock.ends, now=clock.now)
+    evaluator = Evaluator(problem)
+    search = _Search(problem, evaluator, clock, incumbent, on_progress, compute(problem))
+    faithful = options.as_published and bool(problem.names) and problem.compressions != 0
+    search.add({UNCOMPRESSED: plain_groups(problem)}, rivals=faithful)
+    if options.method != "espresso":
+        _cupcake(search, options.as_published)
+    search.bound = lower_bound(problem, search.stopped)
+    if options.method != "cupcake":
+        _espresso(search, options)
+    if options.method == "joint":
+        _joint(search)
+    search.record["evaluations"] = evaluator.evaluations
+    return plan(search.best, clock.stop.is_set())
+
+
+def _espresso(search: _Search, options: CompressionOptions) -> None:
+    """Adds the plans of Espresso, and of what it is compared with unless it is to be as in its paper."""
+    joined = options.method == "joint"
+    for faithful in (True, False) if joined else (options.as_published,):
+        if search.stopped() and search.best:
+            return
+        expired = search.within_half() if joined else search.stopped
+        result = espresso(
+            search.evaluator, as_published=faithful, bubble_pruning=options.bubble_pruning, expired=expired
+        )
+        name = "espresso, published" if faithful else "espresso"
+        search.add({name: result.groups})
+        counted = asdict(result)
+        search.record[name] = {key: counted[key] for key in counted if key not in ("groups", "ns")}
+    if not options.as_published:
+        _baselines(search)
+
+
+def _baselines(search: _Search) -> None:
+    for name in search.problem.names or (None,):
+        ending = f", {name}" if len(search.problem.names) > 1 else ""
+        plans = baselines(search.evaluator, name, expired=search.stopped)
+        search.add({f"{title}{ending}": groups for title, groups in plans.items() if title != "FP32"})
+
+
+def _joint(search: _Search) -> None:
+    """Improves the best of all plans."""
+    result = joint(
+        search.problem,
+        search.evaluator,
+        search.found,
+        stopped=search.stopped,
+        offer=lambda groups, ns: search.offer(groups, ns, "joint"),
+    )
+    if result.exact is not None:
+        search.record["nodes"] = result.exact.nodes
+        if result.exact.complete:
+            search.bound = Bound(result.ns, Argument("search", facts={"nodes": result.exact.nodes}))
+
+
+def _cupcake(search: _Search, as_published: bool) -> None:
+    """Adds the plans of Cupcake."""
+    if as_published:
+        plans = published(search.problem, search.stopped)
+    else:
+        plans = exact_groups(search.problem, expired=search.stopped)
+    search.record["decoding"] = "ignore" if as_published else "fold"
+    search.record["model_ns"] = {name: each.model_ns for name, each in plans.items()}
+    searched = {name: each.searched for name, each in plans.items() if each.searched is not None}
+    if searched:
+        search.record["nodes"] = sum(each.nodes for each in searched.values())
+        search.record["incomplete"] = [name for name, each in searched.items() if not each.complete]
+    search.add({name: each.groups for name, each in plans.items()})

@@ -1,0 +1,109 @@
+"""`treadle plan compression`: from problems and traces, what it prints and writes, what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.codegen.compression.compression_plans import small_problem
+from tests.planner.passes.compression.test_extract import COSTS, STEP, selection
+from treadle.cli.main import run
+from treadle.passes.compression.inputs import SHIPPED_COSTS
+from treadle.planner.documents import store
+from treadle.planner.documents.compression_costs import CompressionCosts
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.sources import load_named
+from treadle.planner.passes.compression.problem import GradientLink
+
+STEP_ON = ["--trace", "step.json", "--hardware", "hosts-2x2"]
+TRACE = ["plan", "compression", *STEP_ON, "--compressor", "dgc", "-o", "plan.json"]
+PROBLEM = ["plan", "compression", "--problem", "problem.json", "-o", "plan.json"]
+
+
+@pytest.fixture
+def files(here: Path) -> Path:
+    """A problem, a trace with its times, costs and a selection."""
+    store.save(small_problem(), here / "problem.json")
+    store.save(STEP, here / "step.json")
+    store.save(COSTS, here / "costs.json")
+    store.save(selection(), here / "selection.json")
+    return here
+
+
+def test_a_problem_by_hand_is_planned_and_described(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(PROBLEM) == 0
+    printed = capsys.readouterr().out
+    plan = store.load(files / "plan.json", Plan)
+    assert plan.decisions.time_ns < plan.decisions.uncompressed_ns
+    assert printed.startswith("compress     ")
+    for words in ("dgc:0.01 for ", "2 nodes of 2 ranks", " uncompressed (1.5", "lower bound  ", "\ncompared with\n"):
+        assert words in printed
+    assert run(["check", "plan.json"]) == 0
+    assert "plan.json: accepted (compression plan: 3 gradients" in capsys.readouterr().out
+
+
+def test_json_has_the_figures(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*PROBLEM, "--method", "cupcake", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["schema"] == "treadle.plan-compression/1"
+    assert facts["exposed_ns"] == facts["time_ns"] - facts["operators_ns"]
+    assert facts["lower_bound_ns"] <= facts["time_ns"] <= min(facts["rivals_ns"].values())
+    assert sum(facts["compressed_groups"].values()) <= facts["groups"]
+    assert facts["reason"] is None
+
+
+def test_compress_nothing_is_said_with_its_reason(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fast = replace(small_problem(), inter=GradientLink(alpha_us=1, beta_us_per_MB=10))
+    store.save(fast, files / "problem.json")
+    assert run(PROBLEM) == 0
+    assert "compress     nothing: links cost less than encoding: " in capsys.readouterr().out
+
+
+def test_a_trace_is_planned_with_costs_and_collectives_and_checked_against_them(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*TRACE, "--costs", "costs.json", "--collectives", "selection.json"]) == 0
+    assert "compressors are priced" not in capsys.readouterr().err
+    plan = store.load(files / "plan.json", Plan)
+    assert sorted(plan.inputs) == ["collectives", "costs", "hardware", "trace"]
+    assert plan.decisions.problem.planned is not None
+    assert run(["check", "--fresh", "plan.json"]) == 0
+    store.save(replace(COSTS, pack=None), files / "costs.json")
+    assert run(["check", "--fresh", "plan.json"]) == 1
+    assert "stale: costs" in capsys.readouterr().out
+
+
+def test_costs_of_the_kind_of_device_are_taken_and_said(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(TRACE) == 0
+    assert "compressors are priced as on AMD EPYC; " in capsys.readouterr().err
+    assert store.load(files / "plan.json", Plan).inputs["costs"].file == "cpu-epyc"
+
+
+@pytest.mark.parametrize("kind", SHIPPED_COSTS)
+def test_shipped_costs_have_no_collectives_which_are_those_of_one_machine(kind: str) -> None:
+    costs = load_named(CompressionCosts, SHIPPED_COSTS[kind])
+    assert costs.routines == ()
+    assert {"dgc:0.01", "efsignsgd"} <= {each.name for each in costs.compressors}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("", "give either --trace or --problem"),
+        ("--trace step.json --problem problem.json", "give either --trace or --problem"),
+        ("--trace step.json --hardware hosts-2x2", "--trace needs --hardware, for the links, and at least one"),
+        ("--problem problem.json --hardware hosts-2x2", "--problem names its machine and its compressors"),
+        ("--problem problem.json --as-published", "--as-published belongs to --method espresso or cupcake"),
+        ("--problem problem.json --no-bubble-pruning", "--no-bubble-pruning belongs to --method espresso"),
+        ("--trace step.json --hardware hosts-2x2 --compressor dgc:2", "found 'dgc:2', expected a ratio above 0"),
+        ("--trace step.json --hardware hosts-2x2 --compressor zip", "found zip, expected one with costs in AMD EPYC: "),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    files: Path, options: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", "compression", *options.split(), "-o", "plan.json"]) == 2
+    assert message in capsys.readouterr().err

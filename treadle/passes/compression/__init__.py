@@ -1,0 +1,1 @@
+"""The compression pass on this machine."""

@@ -11,7 +11,7 @@ from treadle.planner.passes.compression.decided import plain_groups
 from treadle.planner.passes.compression.timeline_of import time_ns
 
 
-@pytest.mark.parametrize("network", NETWORKS.values(), ids=str)
+@pytest.mark.parametrize("network", NETWORKS.values(), ids=list(NETWORKS))
 def test_networks_have_the_sizes_that_the_papers_state(network):
     parameters = network.backward
     shared = network.name == "BERT-base"  # the papers count its output layer, which shares the embedding, once more

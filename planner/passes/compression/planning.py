@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from typing import Any, Literal
 
 from treadle.planner.documents.plan import InputRef, Plan, Provenance
 from treadle.planner.errors import InputError
-from treadle.planner.passes.compression.baselines import baselines
+from treadle.planner.passes.compression.baselines import baselines, grouped_baselines
 from treadle.planner.passes.compression.bound import compute, lower_bound, sentence
 from treadle.planner.passes.compression.check import check
 from treadle.planner.passes.compression.decided import decided, plain_groups
@@ -191,13 +192,13 @@ def _espresso(search: _Search, options: CompressionOptions) -> None:
         counted = asdict(result)
         search.record[name] = {key: counted[key] for key in counted if key not in ("groups", "ns")}
     if not options.as_published:
-        _baselines(search)
+        _baselines(search, (baselines, grouped_baselines) if joined else (baselines,))
 
 
-def _baselines(search: _Search) -> None:
-    for name in search.problem.names or (None,):
+def _baselines(search: _Search, makers: Sequence[Callable[..., Mapping[str, Groups]]]) -> None:
+    for make, name in product(makers, search.problem.names or (None,)):
         ending = f", {name}" if len(search.problem.names) > 1 else ""
-        plans = baselines(search.evaluator, name, expired=search.stopped)
+        plans = make(search.evaluator, name, expired=search.stopped)
         search.add({f"{title}{ending}": groups for title, groups in plans.items() if title != "FP32"})
 
 

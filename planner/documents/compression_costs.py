@@ -110,6 +110,9 @@ class CompressionCosts(Document, frozen=True, kw_only=True, tag_field="kind", ta
     """The machine."""
     compressors: tuple[CompressorCost, ...]
     routines: tuple[RoutineCost, ...] = ()
+    issue_ns: Count = 0
+    """What each collective takes of the device before it is sent, where ranks have no core to spare for it: CPU time,
+    which `routines` are without."""
     pack: Curve | None = None
     """Copy of gradients into one buffer, over their elements."""
     sources: dict[str, str] = {}

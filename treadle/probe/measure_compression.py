@@ -68,6 +68,7 @@ class _Times:
 
     compressors: Times
     routines: dict[RoutineSeries, dict[int, float]]
+    issue_ns: float
     device: str
     threads: int
 
@@ -126,7 +127,7 @@ def _measured(settings: _Settings, rank: int, world: int, on_step: OnStep) -> _T
     from treadle.probe.call_timer import CallTimer
     from treadle.probe.compression_worker import measured_compressors
     from treadle.probe.measured_codecs import measured_codec
-    from treadle.probe.routine_worker import measured_routines
+    from treadle.probe.routine_worker import issue_ns, measured_routines
     from treadle.runtime.collective.grouped import nccl_group
     from treadle.runtime.compression.routines import scope_groups
 
@@ -136,15 +137,16 @@ def _measured(settings: _Settings, rank: int, world: int, on_step: OnStep) -> _T
         device = nccl_group()[1] if is_joined else torch.device("cuda", rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
     timer = CallTimer(device, world > 1)
-    routines = {}
+    routines, issue = {}, 0.0
     if is_joined:
         options = {"backend": "nccl"} if device.type == "cuda" else {}
-        routines = measured_routines(scope_groups(ranks_of_host(world), **options), timer, on_step)
+        groups = scope_groups(ranks_of_host(world), **options)
+        routines, issue = measured_routines(groups, timer, on_step), issue_ns(groups, timer)
     times = measured_compressors(
         settings.names, settings.sizes, PACKED, timer, settings.maker or measured_codec, on_step
     )
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
-    return _Times(times, routines, name, torch.get_num_threads())
+    return _Times(times, routines, issue, name, torch.get_num_threads())
 
 
 def ranks_of_host(world: int) -> int:
@@ -167,7 +169,7 @@ def _document(found: _Times, world: int, is_joined: bool, command: str) -> Measu
         ]
     routines = []
     for each, by_size in found.routines.items():
-        fit = fit_curve(by_size)
+        fit = fit_curve({size: max(1.0, ns - found.issue_ns) for size, ns in by_size.items()})
         fits[f"{each.routine}, {each.ranks} ranks, {each.scope}"] = fit
         curve = Curve(points=fit.points)
         routines.append(RoutineCost(routine=each.routine, scope=each.scope, ranks=each.ranks, curve=curve))
@@ -176,6 +178,7 @@ def _document(found: _Times, world: int, is_joined: bool, command: str) -> Measu
         name=found.device,
         compressors=tuple(compressors),
         routines=tuple(routines),
+        issue_ns=round(found.issue_ns),
         pack=Curve(points=pack.points),
         sources=_sources(found, world, is_joined, command, len(compressors) // 2 if is_gpu else 0),
     )
@@ -214,4 +217,6 @@ def _sources(found: _Times, world: int, is_joined: bool, command: str, gpu: int)
     sources["pack"] = f"{how}; {found.device if gpu else cpu}, of {PACKED} gradients"
     if is_joined:
         sources["routines"] = f"{how}; {'NCCL' if gpu else 'gloo'}"
+        if found.issue_ns:
+            sources["issue_ns"] = f"CPU time of an allreduce of 4 KiB; {cpu} for all ranks"
     return sources

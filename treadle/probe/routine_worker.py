@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import distributed
 
+from treadle.host.cores import cores
+from treadle.host.identity import host_identity
 from treadle.planner.documents.compression_costs import Routine, Scope
 from treadle.probe.call_timer import PASSES, CallTimer
 from treadle.runtime.compression.routines import ROOT, SUMS, ScopeGroups, result_elements, run
@@ -75,6 +77,19 @@ def _result(routine: Routine, group: Any, source: torch.Tensor) -> torch.Tensor 
     if routine in ("reduce", "gather") and not is_root:
         return None
     return source.new_empty(result_elements(routine, source.numel(), ranks))
+
+
+def issue_ns(groups: ScopeGroups, timer: CallTimer) -> float:
+    """CPU time of a rank for a small allreduce of all ranks, where ranks have no core to spare for it; else 0. On a GPU
+    it is the host's, which has nothing else to do."""
+    if timer.device.type == "cuda":
+        return 0.0
+    machines: list[str | None] = [None] * distributed.get_world_size()
+    machine = host_identity().partition(" ")[0]
+    distributed.all_gather_object(machines, machine)
+    vector = torch.ones(SIZES[0] // 4)
+    taken = timer.cpu_ns(partial(run, "allreduce", groups.flat, vector, vector))
+    return taken if cores() < 2 * machines.count(machine) else 0.0
 
 
 def collectives(groups: ScopeGroups) -> list[tuple[Scope, Routine]]:

@@ -150,6 +150,9 @@ def _executed(problem: CompressionProblem, groups: Sequence[GradientGroup]) -> t
             before = len(tasks) - 1
         for at, work in enumerate(counted(problem, group.compressor, group.steps, elements)):
             worker = f"host {number % problem.host_workers}"
+            if work.issue_ns:
+                tasks.append(TimedTask(work.issue_ns, ("device",), before))
+                before = len(tasks) - 1
             tasks.append(TimedTask(work.ns, tuple(worker if one == "host" else one for one in work.resources), before))
             before = len(tasks) - 1
             sent += work.sent_bytes

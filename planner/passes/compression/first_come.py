@@ -14,8 +14,9 @@ from typing import Any
 
 from treadle.planner.search.compiled import compiled
 
-STRIDE = 16
-"""Places for a group's steps; the longest option has 12, the copy into one buffer comes on top."""
+STRIDE = 20
+"""Places for a group's steps; the longest option has 12, of which 4 are collectives with an issue each, and the copy
+into one buffer comes on top."""
 DEVICE, INTRA, INTER, HOST = range(4)
 """Resources; the workers of the host have the numbers from HOST on."""
 HELD_UNTIL, HELD_BY, IDLE_FROM, IDLE_UNTIL, BUBBLE = range(5)

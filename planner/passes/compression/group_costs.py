@@ -87,8 +87,8 @@ def costs_of(problem: CompressionProblem, name: str | None) -> GroupCosts:
             if elements not in priced:
                 found = [0, 0, 0]
                 for work in works(problem, name, steps, elements):
-                    word = "" if work.step is None else steps[work.step].partition("@")[0]
-                    found[{"compress": 0, "decompress": 2}.get(word, 1)] += work.ns
+                    word = "issue" if work.step is None else steps[work.step].partition("@")[0]
+                    found[{"issue": 0, "compress": 0, "decompress": 2}.get(word, 1)] += work.ns
                 priced[elements] = found[0], found[1], found[2]
             return priced[elements][place]
 

@@ -23,8 +23,9 @@ DIVIDING = ("reduce-scatter", "alltoall")
 
 
 class StepWork(NamedTuple):
-    """One step of a group: what it holds, ns, and bytes that a rank sends. `step` is None for the copy into one buffer,
-    `elements` and `pieces` are what an encoding or decoding works on, `parts` of how many payloads."""
+    """One step of a group: what it holds, ns, and bytes that a rank sends. `step` is None for the copy into one buffer
+    and for what a collective takes of the device before it is sent. `elements` and `pieces` are what an encoding or
+    decoding works on, `parts` of how many payloads."""
 
     step: int | None
     resources: tuple[str, ...]
@@ -87,6 +88,8 @@ def works(
         second = word in ("allgather", "broadcast") and where in opened
         messages = _messages(costs, name) if state.packed and word == "allreduce" else 1
         ns, sent = _routine(problem, word, where, ranks, held // messages, state.active)
+        if problem.issue_ns and ranks > 1:
+            found.append(StepWork(None, ("device",), messages * problem.issue_ns))
         found.append(StepWork(number, links(problem, where), messages * ns, messages * sent))
         if word in FIRST:
             opened[where] = (word, state.elements)

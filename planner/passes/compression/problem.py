@@ -48,6 +48,8 @@ class CompressionProblem(Document, frozen=True, kw_only=True, tag_field="kind", 
     """Candidates, each at the places where it may run."""
     routines: tuple[RoutineCost, ...] = ()
     """Measured collectives; others are priced by their links."""
+    issue_ns: Count = 0
+    """What each collective takes of the device before it is sent."""
     planned: Curve | None = None
     """A planned allreduce of all ranks, over bytes; None where there is no such plan."""
     pack: Curve | None = None

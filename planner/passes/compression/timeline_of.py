@@ -34,7 +34,8 @@ def tasks_of(
         before = group.last
         for work in works(problem, group.compressor, group.steps, elements, len(inside)):
             held = tuple(hosts[number % len(hosts)] if name == "host" else name for name in work.resources)
-            what = "pack" if work.step is None else group.steps[work.step]
+            waits = "pack" if before == group.last and len(inside) > 1 and problem.pack is not None else "issue"
+            what = waits if work.step is None else group.steps[work.step]
             tasks.append(Task(f"{what} {number}", work.ns, held, (before,)))
             before = len(tasks) - 1
     return tuple(tasks), tuple(Resource(name) for name in ("device", *hosts, "intra", "inter"))

@@ -250,7 +250,12 @@ def test_a_text_that_is_no_document_is_refused_with_its_place(text: str, problem
         (HARDWARE, "version", 2, "$.version: found hardware version 2, expected at most 1; a newer treadle wrote it"),
         (HARDWARE, "version", 10**60, "expected at most 1; a newer treadle wrote it"),
         (HARDWARE, "version", "1", "$.version: found '1' (text), expected a whole number"),
-        (HARDWARE, "kind", "car", "$.kind: found 'car' (text), expected one of artefact, compression-costs, hardware"),
+        (
+            HARDWARE,
+            "kind",
+            "car",
+            "$.kind: found 'car' (text), expected one of artefact, compression-costs, compression-problem, hardware",
+        ),
         (HARDWARE, "kind", ["car"], "$.kind: found an array of 1 value, expected one of"),
         (HARDWARE, "kind", "trace", "$.kind: found 'trace' (text), expected 'hardware'"),
         (SKETCH, "symmetry_offsets.0", [1, 2, 3, 4], "found 4 numbers, expected an offset, a group"),
@@ -365,7 +370,9 @@ def test_missing_fields_are_named() -> None:
     raw = plain(DOCUMENTS["memory plan"])
     del raw["decisions"]["pass"]
     line = refusal(raw, Plan)
-    assert line.endswith("$.decisions.pass: found nothing, expected one of 'collective', 'fusion', 'memory', 'swap'")
+    assert line.endswith(
+        "$.decisions.pass: found nothing, expected one of 'collective', 'compression', 'fusion', 'memory', 'swap'"
+    )
 
 
 # Files

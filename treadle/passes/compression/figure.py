@@ -12,6 +12,7 @@ LANES = ("backward", "encode, decode", "links")
 COLOURS = {
     "backward pass": "#57606a",
     "copy into one buffer": "#F0E442",
+    "start of a collective": "#8C6D31",
     "encode on the device": "#D55E00",
     "decode on the device": "#E69F00",
     "encode on the host": "#CC79A7",

@@ -65,8 +65,12 @@ def _bars(
         word, _, where = what.partition("@")
         if place < count:
             lane, colour, label = LANES[0], "backward pass", rest
-        elif word in ("pack", "compress", "decompress"):
-            names = {"pack": "copy into one buffer", "compress": f"encode on the {where}"}
+        elif word in ("pack", "issue", "compress", "decompress"):
+            names = {
+                "pack": "copy into one buffer",
+                "issue": "start of a collective",
+                "compress": f"encode on the {where}",
+            }
             lane, colour = LANES[1], names.get(word, f"decode on the {where}")
             label = f"{colour.split()[0]} {span_of(groups[int(rest)])}"
         else:

@@ -17,6 +17,10 @@ def test_every_step_takes_what_the_planner_says() -> None:
             known = offered(problem, name)
             for option in rng.sample(known, min(60, len(known))):
                 elements = rng.choice([1, 5, 64, 1000, 99_999])
-                mine = [(each.resources, each.ns, each.sent_bytes) for each in counted(problem, name, option, elements)]
-                theirs = works(problem, name, option, elements)
+                found = counted(problem, name, option, elements)
+                mine = [(each.resources, each.ns, each.sent_bytes) for each in found]
+                every = works(problem, name, option, elements)
+                theirs = [each for each in every if each.step is not None]
+                issues = [each.issue_ns for each in found if each.issue_ns]
+                assert issues == [each.ns for each in every if each.step is None]
                 assert mine == [(each.resources, each.ns, each.sent_bytes) for each in theirs], option

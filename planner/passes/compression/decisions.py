@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
+
+from msgspec import Meta
 
 from treadle.planner.documents.scalars import Count, Decisions, Name, Record
 from treadle.planner.passes.compression.problem import CompressionProblem
+
+StepText = Annotated[
+    str,
+    Meta(
+        pattern="^((compress|decompress)@(device|host)"
+        "|(allreduce|reduce-scatter|allgather|alltoall|reduce|broadcast|gather|planned)@(flat|intra|inter))$(?!\\n)"
+    ),
+]
+"""One step: an encoding or decoding and its place, or a collective and its scope."""
 
 
 class GradientGroup(Record, frozen=True, kw_only=True):
@@ -17,7 +29,7 @@ class GradientGroup(Record, frozen=True, kw_only=True):
     first: Count
     last: Count
     compressor: Name | None = None
-    steps: tuple[Name, ...]
+    steps: tuple[StepText, ...]
 
 
 Groups = tuple[GradientGroup, ...]
@@ -64,12 +76,15 @@ class CompressionDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass
     def problems(self) -> Iterator[tuple[str, str, str]]:
         for path, found, expected in self.problem.problems():
             yield path.replace("$", "$.decisions.problem", 1), found, expected
-        gradients = len(self.problem.gradients)
+        gradients, known = len(self.problem.gradients), {None, *self.problem.names}
         for path, groups in self.divisions:
             for place, group in enumerate(groups):
                 if not group.first <= group.last < gradients:
                     found = f"gradients {group.first} to {group.last}"
                     yield f"{path}[{place}]", found, f"a range below {gradients}"
+                if group.compressor not in known:
+                    expected = f"one of the problem: {', '.join(self.problem.names)}"
+                    yield f"{path}[{place}].compressor", repr(group.compressor), expected
         for place, sent in enumerate(self.order):
             if sent.group >= len(self.groups) or sent.step >= len(self.groups[sent.group].steps):
                 yield f"$.decisions.order[{place}]", f"step {sent.step} of group {sent.group}", "a step of a group"

@@ -74,6 +74,7 @@ class Evaluator:
         gradients = len(problem.gradients)
         self._round_bits = (gradients * (STRIDE + 1) + 2).bit_length()
         self._longest = UNLIMITED >> self._round_bits
+        self._require(problem.backward_ns)
         self._backward = _values(gradient.backward_ns for gradient in problem.gradients)
         self._sums = [0]
         for gradient in problem.gradients:
@@ -206,9 +207,12 @@ class Evaluator:
             total = [ns + more for ns, more in zip(total, row.work, strict=True)]
         for _, row in old:
             total = [ns - less for ns, less in zip(total, row.work, strict=True)]
-        if sum(total) > self._longest:
-            raise InputError(f"found {sum(total)} ns of work in an iteration, expected at most {self._longest}")
+        self._require(sum(total))
         return total
+
+    def _require(self, ns: int) -> None:
+        if ns > self._longest:
+            raise InputError(f"found {ns} ns of work in an iteration, expected at most {self._longest}")
 
     def _put(self, old: Iterable[_Placed], new: Iterable[_Placed]) -> None:
         for place, _ in old:
@@ -251,6 +255,7 @@ class Evaluator:
         first, second, lengths = [0] * STRIDE, [0] * STRIDE, [-1] * STRIDE
         work = [0] * self._resources
         for number, step in enumerate(works(self.problem, compressor, steps, elements, gradients)):
+            self._require(step.ns)
             held = [NUMBERS[name] + (worker if name == "host" else 0) for name in step.resources]
             first[number], second[number], lengths[number] = held[0], held[-1], step.ns
             for resource in held:

@@ -6,8 +6,10 @@ The model of Cupcake finds the groups, the timeline of the iteration prices them
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
+from treadle.planner.errors import LimitError
 from treadle.planner.passes.compression.cupcake import best_grouping
 from treadle.planner.passes.compression.cupcake_search import Searched, faithful_search
 from treadle.planner.passes.compression.decisions import GradientGroup, Groups
@@ -31,11 +33,12 @@ class FusedPlan:
 
 def published(problem: CompressionProblem, expired: Callable[[], bool] = lambda: False) -> dict[str, FusedPlan]:
     """The groups that algorithm 5.1 finds for each compressor, without decoding, as in the paper; by name."""
-    found = {}
-    for name in _names(problem):
-        costs = costs_of(problem, name).with_decoding("ignore")
-        searched = faithful_search(costs, node_limit=NODE_LIMIT, expired=expired)
-        found[f"algorithm 5.1, {name}"] = _plan([costs], searched.grouping, searched)
+    found: dict[str, FusedPlan] = {}
+    with suppress(LimitError):
+        for name in _names(problem):
+            costs = costs_of(problem, name, expired).with_decoding("ignore")
+            searched = faithful_search(costs, node_limit=NODE_LIMIT, expired=expired)
+            found[f"algorithm 5.1, {name}"] = _plan([costs], searched.grouping, searched)
     return found
 
 
@@ -46,12 +49,14 @@ def exact_groups(
     expired: Callable[[], bool] = lambda: False,
 ) -> dict[str, FusedPlan]:
     """The best groups in the model for each compressor and for none, and groups with one or the other; by name."""
-    plain = costs_of(problem, None).with_decoding(decoding)
-    found = {"groups, uncompressed": _exact([plain], None, expired)}
-    for name in _names(problem):
-        costs = costs_of(problem, name).with_decoding(decoding)
-        found[f"groups, {name}"] = _exact([costs], None, expired)
-        found[f"groups, {name} or uncompressed"] = _exact([plain, costs], WIDTH, expired)
+    found: dict[str, FusedPlan] = {}
+    with suppress(LimitError):
+        plain = costs_of(problem, None, expired).with_decoding(decoding)
+        found["groups, uncompressed"] = _exact([plain], None, expired)
+        for name in _names(problem):
+            costs = costs_of(problem, name, expired).with_decoding(decoding)
+            found[f"groups, {name}"] = _exact([costs], None, expired)
+            found[f"groups, {name} or uncompressed"] = _exact([plain, costs], WIDTH, expired)
     return found
 
 

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from treadle.planner.errors import LimitError
 from treadle.planner.passes.compression.decided import hierarchical, plain_option
 from treadle.planner.passes.compression.options import Option
 from treadle.planner.passes.compression.payload import works
@@ -21,6 +22,8 @@ from treadle.planner.passes.compression.problem import DTYPE_BYTES, CompressionP
 
 Times = NDArray[np.int64]
 Decoding = Literal["fold", "tail", "ignore"]
+POLLED = 1024
+"""Sizes that are priced between two looks at the clock."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,10 @@ def tables(
     return GroupCosts(np.array(backward, np.int64), encoded, sent, decoded, every)
 
 
-def costs_of(problem: CompressionProblem, name: str | None) -> GroupCosts:
+def costs_of(problem: CompressionProblem, name: str | None, expired: Callable[[], bool] = lambda: False) -> GroupCosts:
     """Costs of the option that Cupcake has for compressor `name`, None for the plain option: an allgather of payloads;
-    between nodes of several ranks of those of one shard each, after a dense reduce-scatter inside the node."""
+    between nodes of several ranks of those of one shard each, after a dense reduce-scatter inside the node. Raises
+    LimitError once it is `expired`, for there may be millions of ranges."""
     steps = plain_option(problem) if name is None else fused_option(problem, name)
     total = _sums([gradient.elements for gradient in problem.gradients])
     priced: dict[int, tuple[int, int, int]] = {}
@@ -85,6 +89,8 @@ def costs_of(problem: CompressionProblem, name: str | None) -> GroupCosts:
     def part(place: int) -> Callable[[int], int]:
         def cost(elements: int) -> int:
             if elements not in priced:
+                if len(priced) % POLLED == POLLED - 1 and expired():
+                    raise LimitError("the limit ended the pricing of groups")
                 found = [0, 0, 0]
                 for work in works(problem, name, steps, elements):
                     word = "issue" if work.step is None else steps[work.step].partition("@")[0]

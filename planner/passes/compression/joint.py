@@ -70,7 +70,7 @@ def joint(
         pool = {groups: evaluator.time(groups) for groups in starts.values()}
         if not stopped():
             pool |= {groups: evaluator.time(groups) for groups in through_boundaries(problem, best, options, stopped)}
-        for groups in sorted(pool.keys() - tried, key=lambda groups: pool[groups])[:IMPROVED]:
+        for groups in sorted((each for each in pool if each not in tried), key=lambda each: pool[each])[:IMPROVED]:
             better(groups, pool[groups])
             tried.add(groups)
             improved(problem, evaluator, groups, options, stopped=stopped, offer=better)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
+
+from msgspec import Meta
 
 from treadle.planner.documents.compression_costs import CompressorCost, Curve, RoutineCost, problems_of
 from treadle.planner.documents.scalars import Amount, Count, Document, Name, Positive, Record
@@ -10,6 +13,7 @@ from treadle.planner.errors import InputError
 from treadle.planner.machine.compressors import ALGORITHMS, compressor
 
 VERSION = 1
+Workers = Annotated[int, Meta(ge=1, le=256)]
 DTYPE_BYTES = 4
 """Gradients are float32."""
 
@@ -55,7 +59,7 @@ class CompressionProblem(Document, frozen=True, kw_only=True, tag_field="kind", 
     pack: Curve | None = None
     """Copy of a group of several gradients into one buffer, over elements, on the device before it is compressed or
     sent."""
-    host_workers: Positive = 1
+    host_workers: Workers = 1
     """Encodings and decodings that the host runs at once; a group's run on the worker of its number."""
     group_bytes: Positive | None = None
     """The most bytes of gradients in a group of several; None without a limit."""

@@ -25,7 +25,7 @@ class CountedStep:
     ns: int
     sent_bytes: int = 0
     issue_ns: int = 0
-    """Of the device, before."""
+    """ns that it takes of the device first."""
 
 
 @dataclass

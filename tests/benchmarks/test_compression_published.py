@@ -40,6 +40,6 @@ def test_the_backward_pass_has_its_share_of_an_iteration():
 
 
 def test_exposed_communication_of_resnet50_is_as_published():
-    """No constant is fitted to this figure."""
+    """The rate of PCIe was chosen by it."""
     made = problem("ResNet50", SERVER, "dgc:0.01")
     assert time_ns(made, plain_groups(made)) / 1e6 - 48 == pytest.approx(EXPOSED_MS, rel=0.1)

@@ -10,8 +10,9 @@ from benchmarks.compression.clusters import FACTORS, FLOOR_US, NVLINK, PCIE, Clu
 from benchmarks.compression.methods import SECONDS, times
 from benchmarks.compression.networks import MIB, NETWORKS
 from treadle.planner.passes.compression.baselines import upper_bound_ns
+from treadle.planner.passes.compression.decided import plain_groups
 from treadle.planner.passes.compression.espresso import espresso
-from treadle.planner.passes.compression.espresso_device import by_gradient, greedily, published_options, uncompressed
+from treadle.planner.passes.compression.espresso_device import greedily, published_options
 from treadle.planner.passes.compression.espresso_host import movable, offload
 from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.planning import CompressionOptions, plan_compression
@@ -152,7 +153,7 @@ def _planned(network: str) -> Row:
     evaluator = Evaluator(made)
     select, tensors, offloading = SELECTED[network]
     began = perf_counter()
-    start = by_gradient(made, (None, uncompressed(made)))
+    start = plain_groups(made)
     device = greedily(evaluator, start, published_options(made)).groups
     selected = perf_counter()
     offload(evaluator, device)

@@ -1,4 +1,4 @@
-"""When the process began: every time limit counts from there."""
+"""When the process began: every time limit counts from there; and what a command says of a search that ended early."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from treadle.cli.output import note
+
 if TYPE_CHECKING:
+    from treadle.planner.documents.plan import Provenance
     from treadle.planner.search.clock import Clock
 
 _began: ContextVar[float | None] = ContextVar("began", default=None)
@@ -30,3 +33,11 @@ def clock_of(limit_s: float | None) -> Clock:
 
     began = _began.get()
     return Clock.of(limit_s, time.monotonic() if began is None else began)
+
+
+def note_ending(made: Provenance, limit_s: float | None) -> None:
+    """Say that Ctrl-C or the limit ended the search of a plan, if one did."""
+    if made.interrupted:
+        note("interrupted: this is the best plan found so far")
+    elif made.limit_fired:
+        note(f"the time limit of {limit_s:g} s ended the search: this is the best plan found so far")

@@ -14,17 +14,8 @@ from treadle.host.cores import cores
 from treadle.host.identity import host_identity
 from treadle.planner.documents.compression_costs import Routine, Scope
 from treadle.probe.call_timer import PASSES, CallTimer
-from treadle.runtime.compression.routines import ROOT, SUMS, ScopeGroups, result_elements, run
+from treadle.runtime.compression.routines import ROOT, ROUTINES, SUMS, ScopeGroups, result_elements, run
 
-ROUTINES: tuple[Routine, ...] = (
-    "allreduce",
-    "reduce-scatter",
-    "allgather",
-    "alltoall",
-    "reduce",
-    "broadcast",
-    "gather",
-)
 SIZES = tuple(4096 << 2 * step for step in range(8))
 """Bytes that each rank brings: 4 KiB to 64 MiB."""
 LONGEST_NS = 1e8

@@ -13,16 +13,22 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec.structs import replace
 
 from treadle.planner.documents.compression_costs import Curve
-from treadle.planner.passes.compression.candidates import Named, allowed, hierarchies, named_options, places_of
-from treadle.planner.passes.compression.decisions import GradientGroup
+from treadle.planner.passes.compression.candidates import (
+    Named,
+    allowed,
+    between_nodes,
+    inter_allgather,
+    named_options,
+    places_of,
+)
+from treadle.planner.passes.compression.decided import plain_groups, plain_option
+from treadle.planner.passes.compression.decisions import GradientGroup, Groups
 from treadle.planner.passes.compression.espresso_device import (
     Expired,
-    Groups,
     by_gradient,
     greedily,
     never,
     options_on,
-    uncompressed,
 )
 from treadle.planner.passes.compression.espresso_host import offload
 from treadle.planner.passes.compression.evaluator import Evaluator
@@ -74,19 +80,14 @@ def upper_bound_ns(problem: CompressionProblem, compressor: str) -> int:
         if cost.name == compressor
     ][:1]
     evaluator = Evaluator(replace(problem, compressors=tuple(free)))
-    start = by_gradient(problem, (None, uncompressed(problem)))
+    start = plain_groups(problem)
     return greedily(evaluator, start, options_on(evaluator.problem, "host"), bubble_pruning=False).ns
-
-
-def inter_allgather(problem: CompressionProblem, place: str) -> Option:
-    """Compressed between nodes only, or between all ranks of one level, by an allgather."""
-    return _between_nodes(problem, f"compress@{place}", "allgather@SCOPE", f"decompress@{place}")
 
 
 def inter_alltoall(problem: CompressionProblem, place: str) -> Option:
     """The same by an alltoall, and an allgather of what its receivers have summed."""
     encode, decode = f"compress@{place}", f"decompress@{place}"
-    return _between_nodes(problem, encode, "alltoall@SCOPE", decode, encode, "allgather@SCOPE", decode)
+    return between_nodes(problem, encode, "alltoall@SCOPE", decode, encode, "allgather@SCOPE", decode)
 
 
 def alltoall_twice(place: str) -> Option:
@@ -97,23 +98,16 @@ def alltoall_twice(place: str) -> Option:
     return (*inside, *between, "allgather@intra", decode)
 
 
-def _between_nodes(problem: CompressionProblem, *steps: str) -> Option:
-    if hierarchies(problem)[0]:
-        return ("reduce-scatter@intra", *(step.replace("SCOPE", "inter") for step in steps), "allgather@intra")
-    return tuple(step.replace("SCOPE", "flat") for step in steps)
-
-
 def _uncompressed(evaluator: Evaluator) -> Iterator[Making]:
     problem = evaluator.problem
-    plain: Named = (None, uncompressed(problem))
     dense = [named for named in named_options(problem) if named[0] is None]
-    yield "FP32", lambda: by_gradient(problem, plain)
+    yield "FP32", lambda: plain_groups(problem)
     yield "fastest uncompressed", lambda: _best(evaluator, (by_gradient(problem, named) for named in dense))
 
 
 def _fused(evaluator: Evaluator, name: str | None) -> Iterator[Making]:
     problem = evaluator.problem
-    plain: Named = (None, uncompressed(problem))
+    plain: Named = (None, plain_option(problem))
     yield "buckets, FP32", lambda: _best(evaluator, _buckets(problem, plain))
     if name is not None:
         gathered: Named = (name, inter_allgather(problem, places_of(problem, name)[0]))
@@ -127,7 +121,7 @@ def _compressed(evaluator: Evaluator, name: str, expired: Expired) -> Iterator[M
     places = places_of(problem, name)
     first = places[0]
     gathered: Named = (name, inter_allgather(problem, first))
-    plain: Named = (None, uncompressed(problem))
+    plain: Named = (None, plain_option(problem))
     if "device" in places:
         yield "HiTopKComm", lambda: by_gradient(problem, gathered)
         yield "HiPress", lambda: _quickest(problem, (plain, gathered, (name, inter_alltoall(problem, "device"))))
@@ -155,7 +149,7 @@ def _compressed(evaluator: Evaluator, name: str, expired: Expired) -> Iterator[M
         )
     yield "inter allgather", lambda: searched([gathered])
     yield "inter alltoall", lambda: searched([(name, inter_alltoall(problem, first))])
-    if hierarchies(problem)[0]:
+    if problem.hierarchical:
         yield "alltoall and alltoall", lambda: searched([(name, alltoall_twice(first))])
 
 
@@ -204,12 +198,8 @@ def _grouped(problem: CompressionProblem, ends: list[int], named: Named) -> Iter
         GradientGroup(first=first, last=last, compressor=named[0], steps=named[1])
         for first, last in zip([0, *(end + 1 for end in ends[:-1])], ends, strict=True)
     ]
-    for group in found:
-        inside = problem.gradients[group.first : group.last + 1]
-        held = DTYPE_BYTES * sum(gradient.elements for gradient in inside)
-        if problem.group_bytes is not None and len(inside) > 1 and held > problem.group_bytes:
-            return
-    yield tuple(found)
+    if all(problem.fits(group.first, group.last) for group in found):
+        yield tuple(found)
 
 
 def _best(evaluator: Evaluator, trials: Iterable[Groups]) -> Groups | None:

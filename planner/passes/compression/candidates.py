@@ -69,7 +69,7 @@ def trees(problem: CompressionProblem, places: tuple[str, ...]) -> tuple[Option,
 
 def hierarchies(problem: CompressionProblem) -> tuple[bool, ...]:
     """Whether options are hierarchical: those first, as the exchange is by default, where nodes have several ranks."""
-    return (True, False) if problem.machines > 1 and problem.devices > 1 else (False,)
+    return (True, False) if problem.hierarchical else (False,)
 
 
 def _summed(problem: CompressionProblem, name: str, places: tuple[str, ...]) -> Iterator[Option]:
@@ -78,3 +78,16 @@ def _summed(problem: CompressionProblem, name: str, places: tuple[str, ...]) -> 
     if known and algorithm is not None and algorithm.summable:
         for hierarchical in hierarchies(problem):
             yield from summed(places, hierarchical)
+
+
+def inter_allgather(problem: CompressionProblem, place: str) -> Option:
+    """Compressed between nodes only, or between all ranks of one level, by an allgather."""
+    return between_nodes(problem, f"compress@{place}", "allgather@SCOPE", f"decompress@{place}")
+
+
+def between_nodes(problem: CompressionProblem, *steps: str) -> Option:
+    """Steps whose scope is spelled SCOPE: between nodes, with a reduce-scatter before and an allgather after them; of
+    all ranks if nodes have one rank, or there is one node."""
+    if problem.hierarchical:
+        return ("reduce-scatter@intra", *(step.replace("SCOPE", "inter") for step in steps), "allgather@intra")
+    return tuple(step.replace("SCOPE", "flat") for step in steps)

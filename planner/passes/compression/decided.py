@@ -7,21 +7,16 @@ from collections.abc import Mapping, Sequence
 from treadle.planner.documents.scalars import many
 from treadle.planner.passes.compression.decisions import CompressionDecisions, CompressionRival, GradientGroup, Groups
 from treadle.planner.passes.compression.options import Option, options
-from treadle.planner.passes.compression.payload import works
+from treadle.planner.passes.compression.payload import works_of
 from treadle.planner.passes.compression.problem import CompressionProblem
 from treadle.planner.passes.compression.timeline_of import order_of, tasks_of, time_ns
 from treadle.planner.timeline.simulator import simulate
 
 
-def hierarchical(problem: CompressionProblem) -> bool:
-    """Whether there are ranks both inside and between nodes."""
-    return problem.machines > 1 and problem.devices > 1
-
-
 def plain_option(problem: CompressionProblem) -> Option:
     """The first uncompressed option: an allreduce, between nodes of several ranks with a reduce-scatter before it and
     an allgather after it inside the node."""
-    return options((), hierarchical(problem))[0]
+    return options((), problem.hierarchical)[0]
 
 
 def plain_groups(problem: CompressionProblem) -> Groups:
@@ -34,9 +29,7 @@ def sent_bytes(problem: CompressionProblem, groups: Sequence[GradientGroup]) -> 
     """Bytes that a rank sends to others in an iteration, the busiest one where they differ."""
     total = 0
     for group in groups:
-        inside = problem.gradients[group.first : group.last + 1]
-        elements = sum(gradient.elements for gradient in inside)
-        total += sum(work.sent_bytes for work in works(problem, group.compressor, group.steps, elements, len(inside)))
+        total += sum(work.sent_bytes for work in works_of(problem, group))
     return total
 
 

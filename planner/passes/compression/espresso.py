@@ -13,15 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treadle.planner.passes.compression.baselines import baselines
+from treadle.planner.passes.compression.decided import plain_groups
+from treadle.planner.passes.compression.decisions import Groups
 from treadle.planner.passes.compression.espresso_device import (
     Expired,
-    Groups,
-    by_gradient,
     greedily,
     never,
     options_on,
     published_options,
-    uncompressed,
 )
 from treadle.planner.passes.compression.espresso_host import FEW_CHOICES, MOST_CHOICES, any_subset, offload
 from treadle.planner.passes.compression.evaluator import Evaluator
@@ -56,7 +55,7 @@ def espresso(
     """An option for each gradient. Once `expired`, what has been found so far."""
     problem = evaluator.problem
     before = evaluator.evaluations
-    start = by_gradient(problem, (None, uncompressed(problem)))
+    start = plain_groups(problem)
     options = published_options(problem) if as_published else options_on(problem, "device")
     device = greedily(evaluator, start, options, bubble_pruning=bubble_pruning, expired=expired)
     most = MOST_CHOICES if as_published else FEW_CHOICES

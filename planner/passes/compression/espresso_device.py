@@ -15,12 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from treadle.planner.passes.compression.candidates import Named, allowed, named_options, trees
-from treadle.planner.passes.compression.decisions import GradientGroup
+from treadle.planner.passes.compression.decisions import GradientGroup, Groups
 from treadle.planner.passes.compression.evaluator import Evaluator
-from treadle.planner.passes.compression.options import Option, compressions
+from treadle.planner.passes.compression.options import compressions
 from treadle.planner.passes.compression.problem import CompressionProblem
 
-Groups = tuple[GradientGroup, ...]
 Expired = Callable[[], bool]
 
 
@@ -53,11 +52,6 @@ def with_option(groups: Groups, place: int, named: Named) -> Groups:
     return (*groups[:place], other, *groups[place + 1 :])
 
 
-def uncompressed(problem: CompressionProblem) -> Option:
-    """How gradients are sent by default: reduce-scatter, allreduce between nodes, allgather; or an allreduce of all."""
-    return trees(problem, ())[0]
-
-
 def published_options(problem: CompressionProblem) -> tuple[Named, ...]:
     """The options of the tree that compress on the device with the first compressor, 165 on nodes of several ranks; the
     fixed uncompressed one comes on top."""
@@ -75,12 +69,8 @@ def options_on(problem: CompressionProblem, place: str) -> tuple[Named, ...]:
 
 def in_order(problem: CompressionProblem, groups: Groups) -> list[int]:
     """Places of groups in the order of Property 2."""
-
-    def elements(place: int) -> int:
-        inside = problem.gradients[groups[place].first : groups[place].last + 1]
-        return sum(gradient.elements for gradient in inside)
-
-    return sorted(range(len(groups)), key=lambda place: (-elements(place), -place))
+    sizes = [problem.elements(group.first, group.last) for group in groups]
+    return sorted(range(len(groups)), key=lambda place: (-sizes[place], -place))
 
 
 def greedily(

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import chain, combinations, product
 from math import prod
 
-from treadle.planner.passes.compression.decisions import GradientGroup
-from treadle.planner.passes.compression.espresso_device import Expired, Groups, never
+from treadle.planner.passes.compression.decisions import GradientGroup, Groups
+from treadle.planner.passes.compression.espresso_device import Expired, never
 from treadle.planner.passes.compression.evaluator import Evaluator
 
 MOST_CHOICES = 1_000_000

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from treadle.planner.passes.compression.candidates import Named
 from treadle.planner.passes.compression.decisions import GradientGroup, Groups
 from treadle.planner.passes.compression.group_costs import Times
-from treadle.planner.passes.compression.local_search import fits
-from treadle.planner.passes.compression.payload import StepWork, works
+from treadle.planner.passes.compression.payload import StepWork, works, works_of
 from treadle.planner.passes.compression.problem import CompressionProblem
 
 WIDTH = 12
@@ -52,7 +51,7 @@ def through_boundaries(
         parts, origins = [], []
         for before in range(place + 1):
             first = ends[before - 1] + 1 if before else 0
-            if not fits(problem, first, end) or not len(layers[before].at):
+            if not problem.fits(first, end) or not len(layers[before].at):
                 continue
             pack, steps = priced(int(sizes[end + 1] - sizes[first]), end > first)
             at = _after(layers[before].at, int(passed[end + 1] - passed[first]) + pack, steps)
@@ -77,7 +76,7 @@ def boundaries(problem: CompressionProblem, known: Groups) -> list[int]:
     ends, first = [], 0
     for end in sorted(own | even | {count - 1}):
         for last in range(first, end):
-            if not fits(problem, first, last + 1):
+            if not problem.fits(first, last + 1):
                 ends.append(last)
                 first = last + 1
         ends.append(end)
@@ -89,9 +88,7 @@ def _rates(problem: CompressionProblem, known: Groups) -> NDArray[np.float64]:
     """ns for an element that groups of a plan take of device, host, and both links."""
     taken = np.zeros(4)
     for group in known:
-        inside = problem.gradients[group.first : group.last + 1]
-        elements = sum(gradient.elements for gradient in inside)
-        for work in works(problem, group.compressor, group.steps, elements, len(inside)):
+        for work in works_of(problem, group):
             for place, name in enumerate(("device", "host", "intra", "inter")):
                 taken[place] += work.ns if name in work.resources else 0
     return taken / sum(gradient.elements for gradient in problem.gradients)

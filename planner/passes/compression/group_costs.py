@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treadle.planner.errors import LimitError
-from treadle.planner.passes.compression.decided import hierarchical, plain_option
+from treadle.planner.passes.compression.candidates import inter_allgather, places_of
+from treadle.planner.passes.compression.decided import plain_option
 from treadle.planner.passes.compression.options import Option
 from treadle.planner.passes.compression.payload import works
 from treadle.planner.passes.compression.problem import DTYPE_BYTES, CompressionProblem
@@ -82,7 +83,7 @@ def costs_of(problem: CompressionProblem, name: str | None, expired: Callable[[]
     """Costs of the option that Cupcake has for compressor `name`, None for the plain option: an allgather of payloads;
     between nodes of several ranks of those of one shard each, after a dense reduce-scatter inside the node. Raises
     LimitError once it is `expired`, for there may be millions of ranges."""
-    steps = plain_option(problem) if name is None else fused_option(problem, name)
+    steps = plain_option(problem) if name is None else inter_allgather(problem, places_of(problem, name)[0])
     total = _sums([gradient.elements for gradient in problem.gradients])
     priced: dict[int, tuple[int, int, int]] = {}
 
@@ -93,8 +94,7 @@ def costs_of(problem: CompressionProblem, name: str | None, expired: Callable[[]
                     raise LimitError("the limit ended the pricing of groups")
                 found = [0, 0, 0]
                 for work in works(problem, name, steps, elements):
-                    word = "issue" if work.step is None else steps[work.step].partition("@")[0]
-                    found[{"issue": 0, "compress": 0, "decompress": 2}.get(word, 1)] += work.ns
+                    found[{"issue": 0, "compress": 0, "decompress": 2}.get(work.word, 1)] += work.ns
                 priced[elements] = found[0], found[1], found[2]
             return priced[elements][place]
 
@@ -109,16 +109,6 @@ def costs_of(problem: CompressionProblem, name: str | None, expired: Callable[[]
         allowed &= ~several | (DTYPE_BYTES * total <= problem.group_bytes)
     backward = np.array([gradient.backward_ns for gradient in problem.gradients], np.int64)
     return GroupCosts(backward, encode, send, decode, allowed, name, steps)
-
-
-def fused_option(problem: CompressionProblem, name: str) -> Option:
-    """Where there are payloads in Cupcake: between nodes only, or between all ranks of one node."""
-    places = {cost.place for cost in problem.compressors if cost.name == name}
-    place = "device" if "device" in places else "host"
-    if hierarchical(problem):
-        inner = (f"compress@{place}", "allgather@inter", f"decompress@{place}")
-        return ("reduce-scatter@intra", *inner, "allgather@intra")
-    return (f"compress@{place}", "allgather@flat", f"decompress@{place}")
 
 
 def grouping_of(alternatives: Sequence[GroupCosts], ends: Sequence[int], chosen: Sequence[int]) -> Grouping:

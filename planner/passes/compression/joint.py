@@ -15,7 +15,7 @@ from treadle.planner.passes.compression.decisions import Groups
 from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.exact import ExactGroups, exact
 from treadle.planner.passes.compression.front import through_boundaries
-from treadle.planner.passes.compression.local_search import fits, improved, shaken
+from treadle.planner.passes.compression.local_search import improved, shaken
 from treadle.planner.passes.compression.palette import palette
 from treadle.planner.passes.compression.problem import CompressionProblem
 
@@ -58,10 +58,9 @@ def joint(
             offer(groups, ns)
 
     def choices(first: int, last: int) -> Sequence[PricedOption]:
-        if not fits(problem, first, last):
+        if not problem.fits(first, last):
             return ()
-        elements = sum(gradient.elements for gradient in problem.gradients[first : last + 1])
-        return evaluator.candidates(elements, last - first + 1)
+        return evaluator.candidates(problem.elements(first, last), last - first + 1)
 
     options = palette(problem, evaluator, stopped)
     tried: set[Groups] = set()

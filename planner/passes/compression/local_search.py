@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from treadle.planner.passes.compression.candidates import Named
 from treadle.planner.passes.compression.decisions import GradientGroup, Groups
 from treadle.planner.passes.compression.evaluator import Evaluator
-from treadle.planner.passes.compression.problem import DTYPE_BYTES, CompressionProblem
+from treadle.planner.passes.compression.problem import CompressionProblem
 
 CUTS = 8
 """Places at which a group is split, at most."""
@@ -95,14 +95,14 @@ def changes(problem: CompressionProblem, groups: Groups, place: int, palette: Se
             yield _with(groups, place, 1, replace(group, compressor=name, steps=steps))
     if place + 1 < len(groups):
         other = groups[place + 1]
-        if fits(problem, group.first, other.last):
+        if problem.fits(group.first, other.last):
             yield _with(groups, place, 2, replace(group, last=other.last))
             yield _with(groups, place, 2, replace(other, first=group.first))
         for number in SHIFTS:
-            if number <= group.last - group.first and fits(problem, group.last + 1 - number, other.last):
+            if number <= group.last - group.first and problem.fits(group.last + 1 - number, other.last):
                 cut = group.last - number
                 yield _with(groups, place, 2, replace(group, last=cut), replace(other, first=cut + 1))
-            if number <= other.last - other.first and fits(problem, group.first, group.last + number):
+            if number <= other.last - other.first and problem.fits(group.first, group.last + number):
                 cut = group.last + number
                 yield _with(groups, place, 2, replace(group, last=cut), replace(other, first=cut + 1))
     inside = group.last - group.first
@@ -115,16 +115,6 @@ def changes(problem: CompressionProblem, groups: Groups, place: int, palette: Se
         if (other.compressor, other.steps) != (group.compressor, group.steps):
             swapped = _with(groups, place, 1, replace(group, compressor=other.compressor, steps=other.steps))
             yield _with(swapped, far, 1, replace(other, compressor=group.compressor, steps=group.steps))
-
-
-def fits(problem: CompressionProblem, first: int, last: int) -> bool:
-    """Whether gradients `first` to `last` may be one group."""
-    most = problem.group_bytes
-    return (
-        first == last
-        or most is None
-        or DTYPE_BYTES * sum(gradient.elements for gradient in problem.gradients[first : last + 1]) <= most
-    )
 
 
 def _with(groups: Groups, place: int, count: int, *instead: GradientGroup) -> Groups:

@@ -11,10 +11,9 @@ from itertools import product
 
 import numpy as np
 
-from treadle.planner.passes.compression.candidates import PLANNED, Named, PricedOption
+from treadle.planner.passes.compression.candidates import PLANNED, Named, PricedOption, inter_allgather, places_of
 from treadle.planner.passes.compression.decided import plain_option
 from treadle.planner.passes.compression.evaluator import Evaluator
-from treadle.planner.passes.compression.group_costs import fused_option
 from treadle.planner.passes.compression.problem import CompressionProblem
 
 RESOURCES = ("device", "host", "intra", "inter")
@@ -49,7 +48,7 @@ def palette(
     if problem.planned is not None:
         known.append((None, PLANNED))
     if problem.compressions != 0:
-        known += [(name, fused_option(problem, name)) for name in problem.names]
+        known += [(name, inter_allgather(problem, places_of(problem, name)[0])) for name in problem.names]
     return tuple(sorted({*ranked, *known}, key=lambda named: (named[0] is not None, named[0] or "", named[1])))
 
 

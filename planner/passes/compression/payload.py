@@ -15,6 +15,7 @@ from typing import NamedTuple
 from treadle.planner.documents.compression_costs import CompressorCost
 from treadle.planner.errors import InputError
 from treadle.planner.machine.compressors import compressor
+from treadle.planner.passes.compression.decisions import GradientGroup
 from treadle.planner.passes.compression.problem import DTYPE_BYTES, CompressionProblem
 
 MB = 1 << 20
@@ -23,11 +24,13 @@ DIVIDING = ("reduce-scatter", "alltoall")
 
 
 class StepWork(NamedTuple):
-    """One step of a group: what it holds, ns, and bytes that a rank sends. `step` is None for the copy into one buffer
-    and for what a collective takes of the device before it is sent. `elements` and `pieces` are what an encoding or
+    """One step of a group: what it holds, ns, and bytes that a rank sends. `step` is None for what is no step of
+    the option, by `word`: the copy into one buffer (pack), and what a collective takes of the device before it is sent
+    (issue). `elements` and `pieces` are what an encoding or
     decoding works on, `parts` of how many payloads."""
 
     step: int | None
+    word: str
     resources: tuple[str, ...]
     ns: int
     sent_bytes: int = 0
@@ -62,7 +65,7 @@ def works(
     opened: dict[str, tuple[str, int]] = {}
     found: list[StepWork] = []
     if gradients > 1 and problem.pack is not None:
-        found.append(StepWork(None, ("device",), problem.pack.at(elements)))
+        found.append(StepWork(None, "pack", ("device",), problem.pack.at(elements)))
     for number, step in enumerate(steps):
         word, _, where = step.partition("@")
         if word in ("compress", "decompress"):
@@ -74,11 +77,11 @@ def works(
                 state.shard = -(-state.elements // state.parts)
                 state.packed, state.pieces = True, 1
                 found.append(
-                    StepWork(number, (where,), cost.encode.at(state.elements), 0, state.elements, 1, state.parts)
+                    StepWork(number, word, (where,), cost.encode.at(state.elements), 0, state.elements, 1, state.parts)
                 )
             else:
                 ns = cost.decode_ns(state.elements, state.pieces)
-                found.append(StepWork(number, (where,), ns, 0, state.elements, state.pieces, state.parts))
+                found.append(StepWork(number, word, (where,), ns, 0, state.elements, state.pieces, state.parts))
                 state.packed, state.pieces, state.parts = False, 1, 1
             continue
         ranks = members(problem, where)
@@ -89,8 +92,8 @@ def works(
         messages = _messages(costs, name) if state.packed and word == "allreduce" else 1
         ns, sent = _routine(problem, word, where, ranks, held // messages, state.active)
         if problem.issue_ns and ranks > 1:
-            found.append(StepWork(None, ("device",), messages * problem.issue_ns))
-        found.append(StepWork(number, links(problem, where), messages * ns, messages * sent))
+            found.append(StepWork(None, "issue", ("device",), messages * problem.issue_ns))
+        found.append(StepWork(number, word, links(problem, where), messages * ns, messages * sent))
         if word in FIRST:
             opened[where] = (word, state.elements)
             if word in DIVIDING:
@@ -112,6 +115,12 @@ def works(
         elif word == "allgather":
             state.pieces *= ranks
     return tuple(found)
+
+
+def works_of(problem: CompressionProblem, group: GradientGroup) -> tuple[StepWork, ...]:
+    """The work of the steps of a group."""
+    elements, gradients = problem.elements(group.first, group.last), group.last - group.first + 1
+    return works(problem, group.compressor, group.steps, elements, gradients)
 
 
 def members(problem: CompressionProblem, scope: str) -> int:

@@ -71,6 +71,11 @@ class CompressionProblem(Document, frozen=True, kw_only=True, tag_field="kind", 
         return self.machines * self.devices
 
     @property
+    def hierarchical(self) -> bool:
+        """Whether there are ranks both inside and between nodes."""
+        return self.machines > 1 and self.devices > 1
+
+    @property
     def backward_ns(self) -> int:
         return sum(gradient.backward_ns for gradient in self.gradients)
 
@@ -84,6 +89,15 @@ class CompressionProblem(Document, frozen=True, kw_only=True, tag_field="kind", 
     def names(self) -> tuple[str, ...]:
         """The compressors by name, in the order of the file."""
         return tuple(dict.fromkeys(cost.name for cost in self.compressors))
+
+    def elements(self, first: int, last: int) -> int:
+        """Elements of gradients `first` to `last` together."""
+        return sum(gradient.elements for gradient in self.gradients[first : last + 1])
+
+    def fits(self, first: int, last: int) -> bool:
+        """Whether gradients `first` to `last` may be one group."""
+        most = self.group_bytes
+        return first == last or most is None or DTYPE_BYTES * self.elements(first, last) <= most
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         if not self.gradients:

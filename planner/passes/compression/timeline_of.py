@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from treadle.planner.passes.compression.decisions import GradientGroup, Sent
-from treadle.planner.passes.compression.payload import works
+from treadle.planner.passes.compression.payload import works_of
 from treadle.planner.passes.compression.problem import CompressionProblem
 from treadle.planner.timeline.simulator import Resource, Schedule, Task, simulate
 
@@ -29,13 +29,10 @@ def tasks_of(
         for place, gradient in enumerate(problem.gradients)
     ]
     for number, group in enumerate(groups):
-        inside = problem.gradients[group.first : group.last + 1]
-        elements = sum(gradient.elements for gradient in inside)
         before = group.last
-        for work in works(problem, group.compressor, group.steps, elements, len(inside)):
+        for work in works_of(problem, group):
             held = tuple(hosts[number % len(hosts)] if name == "host" else name for name in work.resources)
-            waits = "pack" if before == group.last and len(inside) > 1 and problem.pack is not None else "issue"
-            what = waits if work.step is None else group.steps[work.step]
+            what = work.word if work.step is None else group.steps[work.step]
             tasks.append(Task(f"{what} {number}", work.ns, held, (before,)))
             before = len(tasks) - 1
     return tuple(tasks), tuple(Resource(name) for name in ("device", *hosts, "intra", "inter"))

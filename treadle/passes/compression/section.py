@@ -136,7 +136,7 @@ def _groups(decisions: CompressionDecisions) -> Table:
     for group in decisions.groups:
         inside = decisions.problem.gradients[group.first : group.last + 1]
         names = inside[0].name if len(inside) == 1 else f"{inside[0].name} to {inside[-1].name}"
-        size = format_bytes(DTYPE_BYTES * sum(gradient.elements for gradient in inside))
+        size = format_bytes(DTYPE_BYTES * decisions.problem.elements(group.first, group.last))
         rows.append((span_of(group), names, size, group.compressor or "as it is", ", ".join(group.steps)))
     head = ("group", "gradients", "bytes", "compressor", "steps")
     return Table(head, tuple(rows), "Groups of gradients, in the order in which they become ready.", words=True)

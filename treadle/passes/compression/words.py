@@ -23,9 +23,8 @@ def compressed(decisions: CompressionDecisions) -> Compressed:
     groups: dict[str, int] = {}
     for group in decisions.groups:
         if group.compressor is not None:
-            inside = decisions.problem.gradients[group.first : group.last + 1]
-            gradients += len(inside)
-            elements += sum(gradient.elements for gradient in inside)
+            gradients += group.last - group.first + 1
+            elements += decisions.problem.elements(group.first, group.last)
             groups[group.compressor] = groups.get(group.compressor, 0) + 1
     return Compressed(gradients, elements, groups)
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from treadle.cli.json_output import print_json
 from treadle.cli.lazy import UsageError
-from treadle.cli.limit import clock_of
+from treadle.cli.limit import clock_of, note_ending
 from treadle.cli.options import Json, document_option, hardware_option, size_option, time_limit_option, whole
 from treadle.cli.output import live_line, note
 from treadle.cli.progress import ProgressLine
@@ -155,10 +155,7 @@ def command(
     except KeyboardInterrupt:
         raise LimitError("interrupted before a plan was found") from None
     store.save(plan, output)
-    if plan.provenance.interrupted:
-        note("interrupted: this is the best plan found so far")
-    elif plan.provenance.limit_fired:
-        note(f"the time limit of {time_limit:g} s ended the search: this is the best plan found so far")
+    note_ending(plan.provenance, time_limit)
     if step is not None:
         note_rounding(step, plan)
     facts = summary(plan)

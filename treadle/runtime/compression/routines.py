@@ -16,6 +16,16 @@ from torch import Tensor, distributed
 from treadle.planner.documents.compression_costs import Routine, Scope
 from treadle.runtime.torch_names import all_gather_single, new_group, reduce_scatter_single
 
+ROUTINES: tuple[Routine, ...] = (
+    "allreduce",
+    "reduce-scatter",
+    "allgather",
+    "alltoall",
+    "reduce",
+    "broadcast",
+    "gather",
+)
+"""Those of torch.distributed, which `run` runs."""
 SUMS = frozenset(("allreduce", "reduce-scatter", "reduce"))
 ROOT = 0
 """The rank within a group that `reduce`, `gather` and `broadcast` are about."""

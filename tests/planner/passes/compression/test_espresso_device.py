@@ -7,13 +7,12 @@ from random import Random
 from tests.planner.passes.compression.instances import random_problem
 from tests.planner.passes.compression.one_link import DEVICE, groups_of, letters_of, problem_of, random_case
 from tests.planner.passes.compression.test_espresso import OFFLOAD
+from treadle.planner.passes.compression.decided import plain_groups
 from treadle.planner.passes.compression.espresso_device import (
-    by_gradient,
     greedily,
     in_order,
     options_on,
     published_options,
-    uncompressed,
 )
 from treadle.planner.passes.compression.evaluator import Evaluator
 
@@ -54,7 +53,7 @@ def test_every_option_counts_as_an_evaluation() -> None:
     case = random_case(Random(1), 5)
     evaluator = Evaluator(problem_of(case))
     options = published_options(evaluator.problem)
-    start = by_gradient(evaluator.problem, (None, uncompressed(evaluator.problem)))
+    start = plain_groups(evaluator.problem)
     greedily(evaluator, start, options, bubble_pruning=False)
     more = evaluator.evaluations - len(options) * 5
     assert 1 <= more <= 6

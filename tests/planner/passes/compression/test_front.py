@@ -7,11 +7,10 @@ import random
 from msgspec.structs import replace
 
 from tests.planner.passes.compression.small_problems import FLAT, every_plan, random_problem
-from treadle.planner.passes.compression.candidates import named_options
+from treadle.planner.passes.compression.candidates import inter_allgather, named_options
 from treadle.planner.passes.compression.decided import plain_groups, plain_option
 from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.front import BOUNDARIES, boundaries, through_boundaries
-from treadle.planner.passes.compression.group_costs import fused_option
 from treadle.planner.passes.compression.palette import MOST, palette
 
 
@@ -64,7 +63,7 @@ def test_the_palette_has_the_options_of_both_papers_and_few_others() -> None:
     problem = random_problem(random.Random(4), 6, machines=2, devices=2)
     problem = replace(problem, compressors=problem.compressors[:1])
     found = palette(problem, Evaluator(problem))
-    assert {(None, plain_option(problem)), ("tiny", fused_option(problem, "tiny"))} <= {*found}
+    assert {(None, plain_option(problem)), ("tiny", inter_allgather(problem, "device"))} <= {*found}
     assert {*found} <= {*named_options(problem)}
     assert len(found) == len({*found}) <= MOST + 2
     assert found == palette(problem, Evaluator(problem))

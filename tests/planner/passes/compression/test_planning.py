@@ -19,11 +19,11 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
 from treadle.planner.passes.compression import joint as joint_method
 from treadle.planner.passes.compression import local_search
+from treadle.planner.passes.compression.candidates import inter_allgather
 from treadle.planner.passes.compression.check import check
 from treadle.planner.passes.compression.decided import described, plain_groups, plain_option
 from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup, Groups
 from treadle.planner.passes.compression.evaluator import Evaluator
-from treadle.planner.passes.compression.group_costs import fused_option
 from treadle.planner.passes.compression.joint import joint
 from treadle.planner.passes.compression.local_search import improved, shaken
 from treadle.planner.passes.compression.planning import UNCOMPRESSED, CompressionOptions, plan_compression
@@ -212,7 +212,7 @@ def test_the_local_search_finds_what_is_hidden_from_its_starts(monkeypatch: pyte
 def test_random_changes_lead_out_of_a_local_optimum() -> None:
     problem = model(SLOW)
     evaluator = Evaluator(problem)
-    named = [(None, plain_option(problem)), ("efsignsgd", fused_option(problem, "efsignsgd"))]
+    named = [(None, plain_option(problem)), ("efsignsgd", inter_allgather(problem, "device"))]
 
     def found(search: Callable[..., Groups], start: Groups) -> Groups:
         return search(problem, evaluator, start, named, stopped=lambda: False, offer=lambda groups, ns: None)

@@ -8,19 +8,10 @@ import pytest
 import torch
 
 from treadle.planner.documents.compression_costs import Routine, Scope
-from treadle.runtime.compression.routines import SUMS, result_elements, run, scope_groups
+from treadle.runtime.compression.routines import ROUTINES, SUMS, result_elements, run, scope_groups
 from treadle.runtime.launch import launch
 
 ELEMENTS, DEVICES, WORLD = 12, 2, 4
-ROUTINES: tuple[Routine, ...] = (
-    "allreduce",
-    "reduce-scatter",
-    "allgather",
-    "alltoall",
-    "reduce",
-    "broadcast",
-    "gather",
-)
 SCOPES: tuple[Scope, ...] = ("flat", "intra", "inter")
 MEMBERS = {
     "flat": lambda rank: [0, 1, 2, 3],

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from treadle.cli.output import note
-
 if TYPE_CHECKING:
     from treadle.planner.documents.plan import Provenance
     from treadle.planner.search.clock import Clock
@@ -37,6 +35,8 @@ def clock_of(limit_s: float | None) -> Clock:
 
 def note_ending(made: Provenance, limit_s: float | None) -> None:
     """Say that Ctrl-C or the limit ended the search of a plan, if one did."""
+    from treadle.cli.output import note
+
     if made.interrupted:
         note("interrupted: this is the best plan found so far")
     elif made.limit_fired:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from treadle.planner.documents.scalars import Count, Document, Name, Positive, Record
@@ -110,20 +110,23 @@ class CompressionCosts(Document, frozen=True, kw_only=True, tag_field="kind", ta
     """The machine."""
     compressors: tuple[CompressorCost, ...]
     routines: tuple[RoutineCost, ...] = ()
-    issue_ns: Count = 0
-    """What each collective takes of the device before it is sent, where ranks have no core to spare for it: CPU time,
-    which `routines` are without."""
+    issue: Curve | None = None
+    """What a collective takes of the device, over the bytes that a rank sends: CPU time of ranks without a core to
+    spare. `routines` are without it."""
     pack: Curve | None = None
     """Copy of gradients into one buffer, over their elements."""
     sources: dict[str, str] = {}
     """Where each number comes from, by path prefix without `$.`."""
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        yield from problems_of(self.compressors, self.routines, self.pack, "$")
+        yield from problems_of(self.compressors, self.routines, {"pack": self.pack, "issue": self.issue}, "$")
 
 
 def problems_of(
-    compressors: Sequence[CompressorCost], routines: Sequence[RoutineCost], pack: Curve | None, prefix: str
+    compressors: Sequence[CompressorCost],
+    routines: Sequence[RoutineCost],
+    others: Mapping[str, Curve | None],
+    prefix: str,
 ) -> Iterator[tuple[str, str, str]]:
     """(path, found, expected) for curves that are none, and for what comes twice."""
     seen: set[tuple[str, str]] = set()
@@ -135,5 +138,6 @@ def problems_of(
         seen.add((cost.name, cost.place))
     for place, routine in enumerate(routines):
         yield from routine.curve.problems_at(f"{prefix}.routines[{place}].curve")
-    if pack is not None:
-        yield from pack.problems_at(f"{prefix}.pack")
+    for name, curve in others.items():
+        if curve is not None:
+            yield from curve.problems_at(f"{prefix}.{name}")

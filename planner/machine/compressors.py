@@ -97,6 +97,13 @@ class Compressor:
                 return 4 * (rows + columns) * min(int(self.parameter), rows, columns)
 
 
+def keeps_residual(name: str | None) -> bool:
+    """Whether a group compressed by `name` keeps what its payloads lose; None is no compressor, and one that is not
+    treadle's does."""
+    algorithm = ALGORITHMS.get((name or "").partition(":")[0])
+    return name is not None and (algorithm is None or algorithm.feedback)
+
+
 def words(count: int, per_word: int) -> int:
     """Bytes of the words that hold `count` items."""
     return 4 * -(-count // per_word)

@@ -5,9 +5,9 @@ Gradients are normally distributed, and encodings take their residual along, as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import count
+from itertools import count, cycle
 from typing import Literal, NamedTuple
 
 import torch
@@ -22,6 +22,7 @@ from treadle.probe.measured_codecs import CodecMaker, MeasuredCodec
 
 PIECES = (1, 4, 16)
 """Numbers of payloads that are decoded together."""
+CACHE_BYTES, MOST_COPIES = 64 << 20, 16
 MOST_ELEMENTS = 1 << 25
 """Elements of all payloads that are decoded together, to spare memory."""
 GUARD_BYTES = 64
@@ -70,7 +71,12 @@ def measured_compressors(
         if name:
             _compressor(name, place, values, timer, maker, found)
         else:
-            _add(found, Series("pack"), elements, timer.ns(_packing(values, packed)))
+            _add(
+                found,
+                Series("pack"),
+                elements,
+                timer.ns(_in_turns([_packing(each, packed) for each in _copies(values)])),
+            )
     return found
 
 
@@ -87,14 +93,27 @@ def _compressor(name: str, place: Place, values: Tensor, timer: CallTimer, maker
     device = torch.device("cpu") if place == "host" else values.device
     make = partial(maker, name, elements, device=device.type)
     require_wire(f"{name} on the {place}", make, values.to(device), compressor(name).wire_bytes(elements))
-    codec = make()
     copied = _uncopied if device == values.device else _pinned
-    encode, payload = _encoding(codec, values, copied)
-    _add(found, Series("encode", name, place), elements, timer.ns(encode))
+    gradients = _copies(values)
+    codecs = [make() for _ in gradients]
+    encodings = [_encoding(*each, copied) for each in zip(codecs, gradients, strict=True)]
+    _add(found, Series("encode", name, place), elements, timer.ns(_in_turns([encode for encode, _ in encodings])))
+    payload = encodings[0][1]
     for pieces in PIECES if compressor(name).algorithm.messages == 1 else (1,):
         if pieces == 1 or pieces * elements <= MOST_ELEMENTS:
-            decode = _decoding(codec, payload.repeat(pieces), values, copied)
-            _add(found, Series("decode", name, place, pieces), elements, timer.ns(decode))
+            decodings = [_decoding(codecs[0], payload.repeat(pieces), each, copied) for each in gradients]
+            _add(found, Series("decode", name, place, pieces), elements, timer.ns(_in_turns(decodings)))
+
+
+def _copies(values: Tensor) -> list[Tensor]:
+    """As many as do not fit into a cache together, as in training, where what a compressor reads and writes was last
+    used an iteration before; not too many of small ones."""
+    return [values.clone() for _ in range(min(MOST_COPIES, 1 + CACHE_BYTES // values.nbytes))]
+
+
+def _in_turns(calls: Sequence[Callable[[], object]]) -> Callable[[], object]:
+    turns = cycle(calls)
+    return lambda: next(turns)()
 
 
 def _add(found: Times, series: Series, elements: int, ns: float) -> None:
@@ -172,10 +191,9 @@ def _decoding(
 def _packing(values: Tensor, packed: int) -> Callable[[], object]:
     """A call that copies `packed` gradients into one buffer."""
     gradients = [part.clone() for part in values.chunk(packed)]
-    places = list(torch.empty_like(values).chunk(packed))
+    buffer = torch.empty_like(values)
 
     def pack() -> None:
-        for place, gradient in zip(places, gradients, strict=True):
-            place.copy_(gradient)
+        torch.cat(gradients, out=buffer)
 
     return pack

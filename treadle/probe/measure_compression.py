@@ -16,11 +16,14 @@ from treadle.planner.documents.compression_costs import (
     CompressorCost,
     Curve,
     DecodeCurve,
+    Point,
     RoutineCost,
+    interpolated,
 )
 from treadle.planner.documents.scalars import many
 from treadle.planner.errors import InputError, MissingBackendError
 from treadle.planner.machine.compressors import compressor
+from treadle.planner.passes.compression.payload import sent_bytes
 from treadle.probe.cost_fit import DOUBTFUL
 from treadle.probe.curve_fit import CurveFit, fit_curve
 from treadle.probe.local import cpu_model
@@ -38,6 +41,8 @@ LARGEST = 1 << 30
 PACKED = 8
 """Gradients that are copied into one buffer."""
 STALL_SECONDS = 300.0
+NEGLIGIBLE_NS = 5000
+"""Computing that collectives delay by less is not delayed."""
 OnStep = Callable[[str], None]
 
 
@@ -68,7 +73,7 @@ class _Times:
 
     compressors: Times
     routines: dict[RoutineSeries, dict[int, float]]
-    issue_ns: float
+    issue: dict[int, float]
     device: str
     threads: int
 
@@ -127,7 +132,7 @@ def _measured(settings: _Settings, rank: int, world: int, on_step: OnStep) -> _T
     from treadle.probe.call_timer import CallTimer
     from treadle.probe.compression_worker import measured_compressors
     from treadle.probe.measured_codecs import measured_codec
-    from treadle.probe.routine_worker import issue_ns, measured_routines
+    from treadle.probe.routine_worker import issue_times, measured_routines
     from treadle.runtime.collective.grouped import nccl_group
     from treadle.runtime.compression.routines import scope_groups
 
@@ -137,11 +142,11 @@ def _measured(settings: _Settings, rank: int, world: int, on_step: OnStep) -> _T
         device = nccl_group()[1] if is_joined else torch.device("cuda", rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
     timer = CallTimer(device, world > 1)
-    routines, issue = {}, 0.0
+    routines, issue = {}, {}
     if is_joined:
         options = {"backend": "nccl"} if device.type == "cuda" else {}
         groups = scope_groups(ranks_of_host(world), **options)
-        routines, issue = measured_routines(groups, timer, on_step), issue_ns(groups, timer)
+        routines, issue = measured_routines(groups, timer, on_step), issue_times(groups, timer, on_step)
     times = measured_compressors(
         settings.names, settings.sizes, PACKED, timer, settings.maker or measured_codec, on_step
     )
@@ -163,26 +168,40 @@ def _document(found: _Times, world: int, is_joined: bool, command: str) -> Measu
     pack = next(fit for each, fit in series.items() if each.work == "pack")
     compressors = [_cost(each, series) for each in series if each.work == "encode"]
     is_gpu = found.device != cpu_model()
-    if not is_gpu:
+    issue = None
+    if max(found.issue.values(), default=0.0) >= NEGLIGIBLE_NS:
+        fit = fit_curve({size: max(1.0, ns) for size, ns in found.issue.items()})
+        fits["computing delayed by an allreduce"], issue = fit, Curve(points=fit.points)
+    if not is_gpu and issue is None:
         compressors += [
             CompressorCost(name=each.name, place="host", encode=each.encode, decode=each.decode) for each in compressors
         ]
     routines = []
     for each, by_size in found.routines.items():
-        fit = fit_curve({size: max(1.0, ns - found.issue_ns) for size, ns in by_size.items()})
-        fits[f"{each.routine}, {each.ranks} ranks, {each.scope}"] = fit
-        curve = Curve(points=fit.points)
+        fits[f"{each.routine}, {each.ranks} ranks, {each.scope}"] = fit = fit_curve(by_size)
+        curve = _on_link(each, fit, issue)
         routines.append(RoutineCost(routine=each.routine, scope=each.scope, ranks=each.ranks, curve=curve))
     costs = CompressionCosts(
         version=VERSION,
         name=found.device,
         compressors=tuple(compressors),
         routines=tuple(routines),
-        issue_ns=round(found.issue_ns),
+        issue=issue,
         pack=Curve(points=pack.points),
-        sources=_sources(found, world, is_joined, command, len(compressors) // 2 if is_gpu else 0),
+        sources=_sources(found, world, is_joined, command, len(compressors) // 2 if is_gpu else 0, issue is None),
     )
     return MeasuredCompression(costs, fits)
+
+
+def _on_link(series: RoutineSeries, fit: CurveFit, issue: Curve | None) -> Curve:
+    """What a collective takes in addition to what it takes of the device."""
+    if issue is None:
+        return Curve(points=fit.points)
+    points: list[Point] = []
+    for size in sorted({*(x for x, _ in fit.points), *(row.size for row in fit.rows)}):
+        ns = interpolated(fit.points, size) - issue.at(sent_bytes(series.routine, series.ranks, size))
+        points.append((size, max(0, ns, points[-1][1] if points else 0)))
+    return Curve(points=tuple(points))
 
 
 def _cost(encode: Series, series: dict[Series, CurveFit]) -> CompressorCost:
@@ -203,7 +222,7 @@ def series_text(series: Series) -> str:
     return f"{series.work}{pieces} {series.name} on the {series.place}"
 
 
-def _sources(found: _Times, world: int, is_joined: bool, command: str, gpu: int) -> dict[str, str]:
+def _sources(found: _Times, world: int, is_joined: bool, command: str, gpu: int, spare: bool) -> dict[str, str]:
     """By path prefix; the first `gpu` compressors ran on a GPU."""
     at_once = f"{world} processes at once, medians" if world > 1 else "one process, the least"
     how = f"measured: `{command}`, {at_once} of repeats, fitted with a plateau"
@@ -213,10 +232,10 @@ def _sources(found: _Times, world: int, is_joined: bool, command: str, gpu: int)
         copies = "with copies to and from pinned memory"
         sources |= {f"compressors[{gpu + place}]": f"{how}; {cpu}, {copies}" for place in range(gpu)}
     else:
-        sources = {"compressors": f"{how}; {cpu}, which is device and host"}
+        sources = {"compressors": f"{how}; {cpu}, " + ("device and host" if spare else "without a core to spare")}
     sources["pack"] = f"{how}; {found.device if gpu else cpu}, of {PACKED} gradients"
     if is_joined:
         sources["routines"] = f"{how}; {'NCCL' if gpu else 'gloo'}"
-        if found.issue_ns:
-            sources["issue_ns"] = f"CPU time of an allreduce of 4 KiB; {cpu} for all ranks"
+        if not gpu:
+            sources["issue"] = f"what matrix products lose to an allreduce of another thread; {cpu} for all ranks"
     return sources

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import distributed
 
-from treadle.host.cores import cores
-from treadle.host.identity import host_identity
 from treadle.planner.documents.compression_costs import Routine, Scope
+from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.passes.compression.payload import sent_bytes
 from treadle.probe.call_timer import PASSES, CallTimer
 from treadle.runtime.compression.routines import ROOT, ROUTINES, SUMS, ScopeGroups, result_elements, run
 
@@ -70,17 +70,22 @@ def _result(routine: Routine, group: Any, source: torch.Tensor) -> torch.Tensor 
     return source.new_empty(result_elements(routine, source.numel(), ranks))
 
 
-def issue_ns(groups: ScopeGroups, timer: CallTimer) -> float:
-    """CPU time of a rank for a small allreduce of all ranks, where ranks have no core to spare for it; else 0. On a GPU
-    it is the host's, which has nothing else to do."""
+def issue_times(groups: ScopeGroups, timer: CallTimer, on_step: Callable[[str], None]) -> dict[int, float]:
+    """Ns that an allreduce of all ranks takes of what they compute, by the bytes that a rank sends; none on GPUs, where
+    the host has nothing else to do."""
+    found: dict[int, float] = {}
     if timer.device.type == "cuda":
-        return 0.0
-    machines: list[str | None] = [None] * distributed.get_world_size()
-    machine = host_identity().partition(" ")[0]
-    distributed.all_gather_object(machines, machine)
-    vector = torch.ones(SIZES[0] // 4)
-    taken = timer.cpu_ns(partial(run, "allreduce", groups.flat, vector, vector))
-    return taken if cores() < 2 * machines.count(machine) else 0.0
+        return found
+    ranks = distributed.get_world_size()
+    for size in SIZES:
+        on_step(f"what collectives take of computing, {format_bytes(size)}")
+        vector = torch.ones(size // 4)
+        call = partial(run, "allreduce", groups.flat, vector, vector)
+        sent = sent_bytes("allreduce", ranks, vector.nbytes)
+        found[sent] = max([*found.values(), timer.delay_ns(call)])
+        if timer.ns(call) > LONGEST_NS:
+            break
+    return found
 
 
 def collectives(groups: ScopeGroups) -> list[tuple[Scope, Routine]]:

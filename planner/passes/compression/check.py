@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from treadle.planner.machine.compressors import ALGORITHMS
+from treadle.planner.machine.compressors import ALGORITHMS, keeps_residual
 from treadle.planner.passes.compression.check_steps import misstep
 from treadle.planner.passes.compression.check_sums import wrong_sum
 from treadle.planner.passes.compression.check_timeline import TimedTask, starts
@@ -145,7 +145,7 @@ def _executed(problem: CompressionProblem, groups: Sequence[GradientGroup]) -> t
     sent = 0
     for number, group in enumerate(groups):
         before, elements = group.last, _elements(problem, group)
-        if group.last > group.first and problem.pack is not None:
+        if group.last > group.first and problem.pack is not None and keeps_residual(group.compressor):
             tasks.append(TimedTask(problem.pack.at(elements), ("device",), before))
             before = len(tasks) - 1
         for at, work in enumerate(counted(problem, group.compressor, group.steps, elements)):

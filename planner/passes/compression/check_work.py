@@ -60,7 +60,7 @@ def counted(problem: CompressionProblem, name: str | None, steps: Sequence[str],
             held = now.payloads * _payload_bytes(costs, now.shard) if now.payloads else DTYPE_BYTES * now.elements
             rounds = _rounds(costs) if now.payloads and word == "allreduce" else 1
             ns, sent = _collective(problem, word, where, held // rounds, now.roots)
-            before = rounds * problem.issue_ns if _ranks(problem, where) > 1 else 0
+            before = rounds * problem.issue.at(sent) if problem.issue is not None else 0
             found.append(CountedStep(_links(problem, where), rounds * ns, rounds * sent, before))
             _carry_on(now, word, where, _ranks(problem, where))
     return found

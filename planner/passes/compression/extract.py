@@ -48,7 +48,7 @@ def problem_of(
         inter=inter_link(hardware) if hardware.nodes > 1 else None,
         compressors=_chosen(costs, compressors),
         routines=_fitting(costs.routines, hardware),
-        issue_ns=costs.issue_ns,
+        issue=costs.issue,
         planned=None if planned is None else planned_curve(planned, hardware),
         pack=costs.pack,
     )

@@ -53,8 +53,8 @@ def through_boundaries(
             first = ends[before - 1] + 1 if before else 0
             if not problem.fits(first, end) or not len(layers[before].at):
                 continue
-            pack, steps = priced(int(sizes[end + 1] - sizes[first]), end > first)
-            at = _after(layers[before].at, int(passed[end + 1] - passed[first]) + pack, steps)
+            steps = priced(int(sizes[end + 1] - sizes[first]), end - first + 1)
+            at = _after(layers[before].at, int(passed[end + 1] - passed[first]), steps)
             states, options = at.shape[:2]
             parts.append(at.reshape(-1, 7))
             grid = np.indices((states, options)).reshape(2, -1)
@@ -102,15 +102,13 @@ class _Prices:
 
     def __init__(self, problem: CompressionProblem, palette: Sequence[Named]) -> None:
         self.problem, self.palette = problem, palette
-        self.known: dict[int, tuple[NDArray[np.bool_], Times]] = {}
+        self.known: dict[tuple[int, bool], tuple[NDArray[np.bool_], Times]] = {}
 
-    def __call__(self, elements: int, several: bool) -> tuple[int, tuple[NDArray[np.bool_], Times]]:
-        pack = self.problem.pack
-        copied = pack.at(elements) if several and pack is not None else 0
-        if elements not in self.known:
-            rows = [works(self.problem, name, steps, elements) for name, steps in self.palette]
-            self.known[elements] = _arrays(rows)
-        return copied, self.known[elements]
+    def __call__(self, elements: int, gradients: int) -> tuple[NDArray[np.bool_], Times]:
+        key = elements, gradients > 1
+        if key not in self.known:
+            self.known[key] = _arrays([works(self.problem, *option, elements, gradients) for option in self.palette])
+        return self.known[key]
 
 
 def _arrays(rows: Sequence[Sequence[StepWork]]) -> tuple[NDArray[np.bool_], Times]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treadle.planner.errors import LimitError
+from treadle.planner.machine.compressors import keeps_residual
 from treadle.planner.passes.compression.candidates import inter_allgather, places_of
 from treadle.planner.passes.compression.decided import plain_option
 from treadle.planner.passes.compression.options import Option
@@ -102,7 +103,7 @@ def costs_of(problem: CompressionProblem, name: str | None, expired: Callable[[]
 
     encode, send, decode = (_over_sizes(total, part(place)) for place in range(3))
     several = np.triu(np.ones_like(total, dtype=np.bool_), 1)
-    if problem.pack is not None:
+    if problem.pack is not None and keeps_residual(name):
         encode = encode + np.where(several, _over_sizes(total, problem.pack.at), 0)
     allowed = np.triu(np.ones_like(several))
     if problem.group_bytes is not None:

@@ -31,6 +31,7 @@ def least_costs(problem: CompressionProblem, shard: int) -> CompressionProblem:
         problem,
         pack=None,
         planned=None if problem.planned is None else below(problem.planned),
+        issue=None if problem.issue is None else below(problem.issue),
         routines=tuple(replace(routine, curve=below(routine.curve)) for routine in problem.routines),
         compressors=tuple(_compressor(cost, shard) for cost in problem.compressors),
     )

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from treadle.planner.documents.compression_costs import CompressorCost
 from treadle.planner.errors import InputError
-from treadle.planner.machine.compressors import compressor
+from treadle.planner.machine.compressors import compressor, keeps_residual
 from treadle.planner.passes.compression.decisions import GradientGroup
 from treadle.planner.passes.compression.problem import DTYPE_BYTES, CompressionProblem
 
@@ -64,7 +64,7 @@ def works(
     state = _State(elements, problem.devices)
     opened: dict[str, tuple[str, int]] = {}
     found: list[StepWork] = []
-    if gradients > 1 and problem.pack is not None:
+    if gradients > 1 and problem.pack is not None and keeps_residual(name):
         found.append(StepWork(None, "pack", ("device",), problem.pack.at(elements)))
     for number, step in enumerate(steps):
         word, _, where = step.partition("@")
@@ -91,8 +91,8 @@ def works(
         second = word in ("allgather", "broadcast") and where in opened
         messages = _messages(costs, name) if state.packed and word == "allreduce" else 1
         ns, sent = _routine(problem, word, where, ranks, held // messages, state.active)
-        if problem.issue_ns and ranks > 1:
-            found.append(StepWork(None, "issue", ("device",), messages * problem.issue_ns))
+        if problem.issue is not None and (issue := problem.issue.at(sent)):
+            found.append(StepWork(None, "issue", ("device",), messages * issue))
         found.append(StepWork(number, word, links(problem, where), messages * ns, messages * sent))
         if word in FIRST:
             opened[where] = (word, state.elements)
@@ -168,20 +168,28 @@ def _parts(problem: CompressionProblem, after: Sequence[str]) -> int:
     return parts
 
 
+def moved_bytes(word: str, ranks: int, held: int) -> int:
+    """Bytes that pass the busiest link, of a collective to which each rank brings `held` bytes."""
+    match word:
+        case "allreduce" | "planned":
+            return 2 * (ranks - 1) * held // ranks
+        case "reduce-scatter" | "alltoall":
+            return (ranks - 1) * held // ranks
+        case "allgather" | "gather":
+            return (ranks - 1) * held
+        case _:
+            return held if ranks > 1 else 0
+
+
+def sent_bytes(word: str, ranks: int, held: int) -> int:
+    """Bytes that the busiest rank sends: of a gather only its own."""
+    return min(held, (ranks - 1) * held) if word == "gather" else moved_bytes(word, ranks, held)
+
+
 def _routine(problem: CompressionProblem, word: str, scope: str, ranks: int, held: int, active: int) -> tuple[int, int]:
     """ns and the bytes that the busiest rank sends, of a collective to which each rank brings `held` bytes."""
-    shares = {
-        "allreduce": 2 * (ranks - 1) * held // ranks,
-        "planned": 2 * (ranks - 1) * held // ranks,
-        "reduce-scatter": (ranks - 1) * held // ranks,
-        "alltoall": (ranks - 1) * held // ranks,
-        "allgather": (ranks - 1) * held,
-        "gather": (ranks - 1) * held,
-        "reduce": held if ranks > 1 else 0,
-        "broadcast": held if ranks > 1 else 0,
-    }
-    moved = shares[word]
-    sent = held if word == "gather" and ranks > 1 else moved
+    moved = moved_bytes(word, ranks, held)
+    sent = sent_bytes(word, ranks, held)
     if word == "planned":
         if problem.planned is None:
             raise InputError("found planned@flat, expected a problem with a planned allreduce")

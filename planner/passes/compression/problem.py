@@ -52,13 +52,13 @@ class CompressionProblem(Document, frozen=True, kw_only=True, tag_field="kind", 
     """Candidates, each at the places where it may run."""
     routines: tuple[RoutineCost, ...] = ()
     """Measured collectives; others are priced by their links."""
-    issue_ns: Count = 0
-    """What each collective takes of the device before it is sent."""
+    issue: Curve | None = None
+    """What a collective takes of the device before it is sent, over the bytes that a rank sends; None for nothing."""
     planned: Curve | None = None
     """A planned allreduce of all ranks, over bytes; None where there is no such plan."""
     pack: Curve | None = None
-    """Copy of a group of several gradients into one buffer, over elements, on the device before it is compressed or
-    sent."""
+    """Copy of a group of several gradients into one buffer, over elements, on the device before it is compressed with a
+    residual, which goes with the order of the gradients. Others are sent from where the framework has them."""
     host_workers: Workers = 1
     """Encodings and decodings that the host runs at once; a group's run on the worker of its number."""
     group_bytes: Positive | None = None
@@ -111,9 +111,8 @@ class CompressionProblem(Document, frozen=True, kw_only=True, tag_field="kind", 
             yield "$.intra", "nothing", f"the link of a rank to the {self.devices} ranks of its node"
         if self.machines > 1 and self.inter is None:
             yield "$.inter", "nothing", f"the link between {self.machines} nodes"
-        yield from problems_of(self.compressors, self.routines, self.pack, "$")
-        if self.planned is not None:
-            yield from self.planned.problems_at("$.planned")
+        curves = {"pack": self.pack, "issue": self.issue, "planned": self.planned}
+        yield from problems_of(self.compressors, self.routines, curves, "$")
         for place, cost in enumerate(self.compressors):
             if cost.wire is None and cost.name.partition(":")[0] not in ALGORITHMS:
                 yield f"$.compressors[{place}].wire", f"none for {cost.name!r}", "bytes over elements"

@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
+from treadle.planner.machine.compressors import keeps_residual
 from treadle.planner.passes import require_pass
 from treadle.planner.passes.compression.decisions import CompressionDecisions
 from treadle.runtime.agreement import agreed
@@ -78,4 +79,5 @@ def attach_ddp(
     watch = watch_of(distributed.group.WORLD, lambda rank: exchange.fail(lost_rank(rank)))
     exchange.lost_within = watch.lost_within
     ordered: list[nn.Parameter] = [parameters[gradient.name] for gradient in gradients]
-    return DdpExchange(model, ordered, exchange, coders, watch)
+    unordered = {number for number, each in enumerate(decisions.groups) if not keeps_residual(each.compressor)}
+    return DdpExchange(model, ordered, exchange, coders, watch, unordered)

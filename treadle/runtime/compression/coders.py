@@ -16,7 +16,7 @@ from treadle.kernels.compression.codec import IDENTITY
 from treadle.kernels.compression.feedback import seed_of
 from treadle.planner.documents.scalars import many
 from treadle.planner.errors import InputError
-from treadle.planner.machine.compressors import ALGORITHMS, compressor
+from treadle.planner.machine.compressors import compressor, keeps_residual
 from treadle.runtime.compression.group_run import Coder
 
 log = logging.getLogger("treadle.compress")
@@ -88,7 +88,7 @@ class KernelCoders(Coders):
         for feedback, each in ((self.own, state["own"]), (self.shared, state["shared"])):
             kept = {key: value for key, value in each["kept"].items() if fits and key[:2] in self.groups}
             feedback.load_state_dict({**each, "kept": kept})
-        expected = {key for key, name in self.groups.items() if keeps(name)}
+        expected = {key for key, name in self.groups.items() if keeps_residual(name)}
         dropped, fresh = saved - (expected if fits else set()), expected - (saved if fits else set())
         if dropped or fresh:
             lost, new = many(len(dropped), "group"), many(len(fresh), "group")
@@ -104,12 +104,6 @@ class IdentityCoders(KernelCoders):
 
     def coder(self, compressor: str, names: Sequence[str], device: str) -> Coder:
         return super().coder(IDENTITY, names, device)
-
-
-def keeps(compressor: str) -> bool:
-    """Whether it has residuals."""
-    algorithm = ALGORITHMS.get(compressor.partition(":")[0])
-    return algorithm is not None and algorithm.feedback
 
 
 class KernelCoder:

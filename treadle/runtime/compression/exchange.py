@@ -40,7 +40,8 @@ class PlannedExchange:
 
     `groups` has the numbers of the first and the last gradient of each run. `put` is called once for each gradient in
     an iteration, in any order and on one thread at a time, then `finish`. An error of any thread is raised by both, and
-    from then on. `lost_within` gives the rank that ended, if one does within the seconds.
+    from then on. `lost_within` gives the rank that ended, if one does within the seconds. `joined` gives the memory in
+    which a group's gradients lie one after the other, which the exchange may change, None where they are to be copied.
     """
 
     def __init__(
@@ -52,11 +53,12 @@ class PlannedExchange:
         host_workers: int = 1,
         streams: StepStreams | None = None,
         lost_within: Callable[[float], int | None] = lambda seconds: None,
+        joined: Callable[[int], Tensor | None] = lambda group: None,
     ) -> None:
         self.sizes, self.groups, self.runs = sizes, groups, runs
+        self.ranks = runs[0].grid.ranks("flat")
         self.group_of = [number for number, (first, last) in enumerate(groups) for _ in range(first, last + 1)]
-        self.offsets = [sum(sizes[first:each]) for first, last in groups for each in range(first, last + 1)]
-        self.streams, self.lost_within = streams or HostOnly(), lost_within
+        self.streams, self.lost_within, self.joined = streams or HostOnly(), lost_within, joined
         self.changed = Condition()
         self.failure: BaseException | None = None
         self.on_device: deque[tuple[int, int]] = deque()
@@ -70,18 +72,15 @@ class PlannedExchange:
         if not self.arrived:
             self.began_ns = time.monotonic_ns()
         group = self.group_of[gradient]
-        run, start, size = self.runs[group], self.offsets[gradient], self.sizes[gradient]
-        in_place = size == run.elements and run.steps[0].startswith("compress@")
-        if not in_place:
-            run.flat[start : start + size].view(values.shape).copy_(values)
-        self.arrived.add(gradient)
+        self.arrived[gradient] = values
         self.missing[group] -= 1
         if not self.missing[group]:
-            run.start(values.detach().reshape(-1) if in_place else run.flat)
+            self.runs[group].start(self._gathered(group))
             self.streams.begin(group)
             self._advance(group, 0)
-        while self._run_on_device():
-            pass
+        if self.on_device or self.failure:
+            while self._run_on_device():
+                pass
 
     def finish(self) -> None:
         """Return when all sums are there (on a GPU: for later work of the current stream)."""
@@ -95,11 +94,15 @@ class PlannedExchange:
         self.last, self.times = tuple(self.times), []
         self._begin()
 
-    def mean_into(self, gradient: int, out: Tensor) -> None:
-        """Write the mean over ranks, after `finish` and before the next `put`."""
-        run, start = self.runs[self.group_of[gradient]], self.offsets[gradient]
-        assert run.values is not None
-        torch.div(run.values[start : start + self.sizes[gradient]].view(out.shape), run.grid.ranks("flat"), out=out)
+    def means_into(self, group: int, out: Tensor) -> None:
+        """Write the means over ranks of all gradients of a group, one after the other, after `finish` and before the
+        next `put`."""
+        torch.div(self._sum(group), self.ranks, out=out)
+
+    def mean_into_each(self, group: int, outs: Sequence[Tensor]) -> None:
+        """As `means_into`, a tensor for each gradient."""
+        means = self._sum(group).div_(self.ranks).split([out.numel() for out in outs])
+        torch._foreach_copy_(list(outs), [mean.view(out.shape) for mean, out in zip(means, outs, strict=True)])
 
     def fail(self, error: BaseException) -> None:
         """End the exchange: `put` and `finish` raise the error."""
@@ -113,9 +116,26 @@ class PlannedExchange:
             worker.shutdown(wait=False)
 
     def _begin(self) -> None:
-        self.arrived: set[int] = set()
+        self.arrived: dict[int, Tensor] = {}
         self.missing = [last - first + 1 for first, last in self.groups]
         self.unfinished = len(self.groups)
+
+    def _gathered(self, group: int) -> Tensor:
+        """The gradients of a group, one after the other. Only a single one that is compressed first stays where it is:
+        collectives change what they are given."""
+        joined, run = self.joined(group), self.runs[group]
+        if joined is not None:
+            return joined
+        first, last = self.groups[group]
+        found = [self.arrived[each].detach().reshape(-1) for each in range(first, last + 1)]
+        if len(found) == 1 and run.steps[0].startswith("compress@"):
+            return found[0]
+        return torch.cat(found, out=run.flat)
+
+    def _sum(self, group: int) -> Tensor:
+        values = self.runs[group].values
+        assert values is not None
+        return values[: self.runs[group].elements]
 
     def _advance(self, group: int, step: int) -> None:
         """Hand step `step` of a group to what runs it; there is none after the last."""

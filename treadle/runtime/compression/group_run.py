@@ -66,7 +66,7 @@ class Axis(NamedTuple):
 
 @dataclass
 class GroupRun:
-    """The steps of a group. `start` begins an iteration with gradients, those in `flat` if the first step is a
+    """The steps of a group. `start` begins an iteration with gradients, which are changed if the first step is a
     collective; `step` executes the next step; after the last one `values` is the sum over all ranks. `sent_bytes` has
     what this rank sent in each step.
 
@@ -83,15 +83,19 @@ class GroupRun:
     buffers: dict[object, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.flat = torch.zeros(self.elements, device=self.device)
-        self.start(self.flat)
+        self.start(None)
 
-    def start(self, values: Tensor) -> None:
+    @property
+    def flat(self) -> Tensor:
+        """A buffer for the gradients of the group."""
+        return self._take("flat", self.elements)
+
+    def start(self, values: Tensor | None) -> None:
         self.held = self.elements
         self.shard = self.wire = 0
         self.encoder = 0
         """The step that made the payload."""
-        self.values: Tensor | None = values
+        self.values = values
         self.payload: Tensor | None = None
         self.packed = self.merged = False
         """`merged`: ranks of several nodes hold the same sums."""

@@ -49,7 +49,7 @@ def random_problem(random: Random, gradients: int, *, longest: int = 4) -> Compr
         inter=GradientLink(beta_us_per_MB=random.choice((1, 2)) * MB_NS / 1000) if machines > 1 else None,
         compressors=tuple(cost(*each) for each in names[: random.randint(1, 3)]),
         planned=curve((0, 0), (100, 100)) if random.random() < 0.5 else None,
-        issue_ns=random.choice((0, 0, 70)),
+        issue=random.choice((None, None, curve((10, 70), (100, 160)))),
         pack=curve((1, random.randrange(2) * 100)) if random.random() < 0.5 else None,
         host_workers=random.randint(1, 2),
     )

@@ -53,7 +53,7 @@ def random_problem(rng: random.Random, gradients: int | None = None) -> Compress
         ),
         routines=held[: rng.randint(0, 2)],
         planned=curve((0, 100), (10_000, 3000)) if rng.random() < 0.5 else None,
-        issue_ns=rng.choice((0, 0, 40)),
+        issue=rng.choice((None, None, curve((0, 40), (1000, 90)))),
         pack=curve((0, 0), (1000, 30)) if rng.random() < 0.5 else None,
         host_workers=rng.randint(1, 2),
     )

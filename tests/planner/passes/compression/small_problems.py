@@ -45,7 +45,7 @@ def random_problem(rng: random.Random, count: int, *, machines: int = 2, devices
             for place in ("device", "host")
         ),
         routines=measured if rng.random() < 0.3 else (),
-        issue_ns=rng.choice((0, 0, 300)),
+        issue=_line(rng) if rng.random() < 0.3 else None,
         pack=_line(rng) if rng.random() < 0.5 else None,
         host_workers=rng.choice((1, 2)),
     )

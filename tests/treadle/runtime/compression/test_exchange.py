@@ -54,7 +54,6 @@ def test_ranks_whose_gradients_become_ready_in_other_orders_exchange_them_all(or
         exchange = exchange_of(grid, partial(shared.call, grid.rank), order=order)
         shuffled = random.Random(grid.rank)
         gradients = list(range(len(exchange.sizes)))
-        out = torch.empty(3, 3)
         for iteration in range(4):
             shuffled.shuffle(gradients)
             for number in gradients:
@@ -62,9 +61,11 @@ def test_ranks_whose_gradients_become_ready_in_other_orders_exchange_them_all(or
                     time.sleep(0.002)
                 exchange.put(number, torch.full((3, 3), float(grid.rank + number + iteration)))
             exchange.finish()
-            for number in gradients:
-                exchange.mean_into(number, out)
-                assert torch.equal(out, torch.full((3, 3), 1.5 + number + iteration)), (iteration, number)
+            for group, (first, last) in enumerate(exchange.groups):
+                outs = [torch.empty(3, 3) for _ in range(first, last + 1)]
+                exchange.mean_into_each(group, outs)
+                for number, out in enumerate(outs, first):
+                    assert torch.equal(out, torch.full((3, 3), 1.5 + number + iteration)), (iteration, number)
         exchange.close()
         return len(exchange.last)
 

@@ -31,7 +31,7 @@ def plain_steps(problem: CompressionProblem) -> tuple[str, ...]:
 
 def wrong_rivals(problem: CompressionProblem, rivals: Sequence[CompressionRival]) -> Iterator[tuple[str, str, str]]:
     """(path, found, expected) for what a rival's name does not promise, a name that is none, a rival that comes twice,
-    and where there is none without compression, which every speed-up is stated against."""
+    and no rival without compression, which every speed-up is stated against."""
     known, seen = kinds(problem), set()
     for place, rival in enumerate(rivals):
         path = f"$.decisions.rivals[{place}]"

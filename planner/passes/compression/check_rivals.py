@@ -39,7 +39,7 @@ def wrong_rivals(problem: CompressionProblem, rivals: Sequence[CompressionRival]
             yield f"{path}.name", f"{rival.name!r} again", "each rival once"
         seen.add(rival.name)
         if rival.name not in known:
-            yield f"{path}.name", repr(rival.name), f"one of {', '.join(known)}"
+            yield f"{path}.name", repr(rival.name), f"one of {', '.join(map(repr, known))}"
             continue
         kind = known[rival.name]
         for number, group in enumerate(rival.groups):

@@ -32,15 +32,15 @@ class Curve(Record, frozen=True, kw_only=True):
             return 0
         return interpolated(self.points, size)
 
-    def problems_at(self, path: str) -> Iterator[tuple[str, str, str]]:
-        """(path, found, expected) for what is no curve."""
+    def problems_at(self, path: str, value: str = "time", unit: str = "ns") -> Iterator[tuple[str, str, str]]:
+        """(path, found, expected) for what is no curve of a `value` in `unit`."""
         if not self.points:
             yield f"{path}.points", "no point", "at least one"
         for place, (one, other) in enumerate(zip(self.points, self.points[1:], strict=False)):
             if one[0] >= other[0]:
                 yield f"{path}.points[{place + 1}][0]", str(other[0]), f"a size above {one[0]}"
             if one[1] > other[1]:
-                yield f"{path}.points[{place + 1}][1]", str(other[1]), f"a time of at least {one[1]}"
+                yield f"{path}.points[{place + 1}][1]", str(other[1]), f"a {value} of at least {one[1]} {unit}"
 
 
 def interpolated(points: Sequence[Point], at: int) -> int:
@@ -86,7 +86,9 @@ class CompressorCost(Record, frozen=True, kw_only=True):
         """(path, found, expected) for curves that are none."""
         yield from self.encode.problems_at(f"{path}.encode")
         if self.wire is not None:
-            yield from self.wire.problems_at(f"{path}.wire")
+            yield from self.wire.problems_at(f"{path}.wire", "payload", "bytes")
+        if not self.decode:
+            yield f"{path}.decode", "no curve", "at least one; points [[0, 0]] decode in no time"
         for place, curve in enumerate(self.decode):
             yield from Curve(points=curve.points).problems_at(f"{path}.decode[{place}]")
             if place and self.decode[place - 1].pieces >= curve.pieces:

@@ -15,6 +15,14 @@ from dataclasses import dataclass, field, replace
 
 from treadle.planner.solver.interrupt import stop_on_signals
 
+Expired = Callable[[], bool]
+"""Whether the time of some work has passed."""
+
+
+def never() -> bool:
+    """No limit."""
+    return False
+
 
 @dataclass(frozen=True)
 class Clock:

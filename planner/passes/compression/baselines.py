@@ -24,10 +24,8 @@ from treadle.planner.passes.compression.candidates import (
 from treadle.planner.passes.compression.decided import plain_groups, plain_option
 from treadle.planner.passes.compression.decisions import GradientGroup, Groups
 from treadle.planner.passes.compression.espresso_device import (
-    Expired,
     by_gradient,
     greedily,
-    never,
     options_on,
 )
 from treadle.planner.passes.compression.espresso_host import offload
@@ -35,6 +33,7 @@ from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.options import Option
 from treadle.planner.passes.compression.payload import works
 from treadle.planner.passes.compression.problem import DTYPE_BYTES, CompressionProblem
+from treadle.planner.search.clock import Expired, never
 
 BUCKET_MB = (2, 4, 8, 16, 32, 64)
 EVEN_GROUPS = range(2, 33)
@@ -63,9 +62,11 @@ def grouped_baselines(
 def _made(evaluator: Evaluator, titles: Iterable[Making], expired: Expired) -> dict[Title, Groups]:
     found: dict[Title, Groups] = {}
     for title, make in titles:
-        if expired() and found:
+        if found and expired():
             break
         groups = make()
+        if found and expired():  # what was cut is not what its title says
+            break
         if groups and all(allowed(evaluator.problem, group.steps) for group in groups):
             found[title] = groups
     return found

@@ -18,7 +18,7 @@ each group of a plan a few ns and bytes a step. Gradients so small that the step
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -30,6 +30,7 @@ from treadle.planner.passes.compression.least_costs import least_costs
 from treadle.planner.passes.compression.payload import MB, works
 from treadle.planner.passes.compression.problem import CompressionProblem
 from treadle.planner.search.bound import Argument, Bound
+from treadle.planner.search.clock import Expired, never
 
 RESOURCES = ("device", "host", "intra", "inter")
 PARTS = 64
@@ -70,7 +71,7 @@ def compute(problem: CompressionProblem) -> Bound:
     return Bound(sum(terms.values()), Argument("compute", terms))
 
 
-def lower_bound(problem: CompressionProblem, stopped: Callable[[], bool] = lambda: False) -> Bound:
+def lower_bound(problem: CompressionProblem, stopped: Expired = never) -> Bound:
     """The largest of the bounds, of those that are derived before it is `stopped`."""
     best = compute(problem)
     for bound in _bounds(problem):

@@ -1,4 +1,4 @@
-"""Whether a compression plan may run, from its decisions alone: groups, steps, sums, order, times and bytes.
+"""Whether a compression plan may run, from its decisions alone: groups, steps, sums, order, times, bytes and rivals.
 
 It shares no code with the options, payloads and timeline of the planner, nor with its methods.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from treadle.planner.machine.compressors import ALGORITHMS, keeps_residual
+from treadle.planner.passes.compression.check_rivals import plain_steps, wrong_rivals
 from treadle.planner.passes.compression.check_steps import misstep
 from treadle.planner.passes.compression.check_sums import wrong_sum
 from treadle.planner.passes.compression.check_timeline import TimedTask, starts
@@ -21,6 +22,9 @@ def check(decisions: CompressionDecisions) -> list[str]:
     found = [f"{path}: found {seen}, expected {expected}" for path, seen, expected in decisions.problems()]
     for path, groups in decisions.divisions if not found else ():
         found += [*_cover(decisions.problem, groups, path), *_groups(decisions.problem, groups, path)]
+    if not found:
+        wrong = wrong_rivals(decisions.problem, decisions.rivals)
+        found += [f"{path}: found {seen}, expected {expected}" for path, seen, expected in wrong]
     found = found or [*_order(decisions)]
     return found or [*_figures(decisions)]
 
@@ -122,9 +126,7 @@ def _figures(decisions: CompressionDecisions) -> Iterator[str]:
         mine, right = decisions.order[place], order[place]
         found = f"found step {mine.step} of group {mine.group}"
         yield f"$.decisions.order[{place}]: {found}, expected step {right[1]} of group {right[0]}, which starts first"
-    plain: tuple[str, ...] = ("allreduce@flat",)
-    if problem.machines > 1 and problem.devices > 1:
-        plain = ("reduce-scatter@intra", "allreduce@inter", "allgather@intra")
+    plain = plain_steps(problem)
     alone = [GradientGroup(first=at, last=at, steps=plain) for at in range(len(problem.gradients))]
     truth = {"time_ns": taken, "uncompressed_ns": _executed(problem, alone)[0], "sent_bytes": sent}
     for name, value in truth.items():

@@ -9,13 +9,15 @@ the paper in cupcake_search.py. Of equal times the fewest groups among the state
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treadle.planner.passes.compression.group_costs import GroupCosts, Grouping, Times, grouping_of
+from treadle.planner.search.clock import Expired, never
 
 SPLITS = (1, 2, 4, 8, 16, 32, 64)
 """Groups of the even partitions that a search begins from."""
@@ -32,7 +34,7 @@ class _States(NamedTuple):
 
 
 def best_grouping(
-    alternatives: Sequence[GroupCosts], *, width: int | None = None, expired: Callable[[], bool] = lambda: False
+    alternatives: Sequence[GroupCosts], *, width: int | None = None, expired: Expired = never
 ) -> Grouping:
     """The partition of least time and the option of each of its groups; the best simple one if `expired` before.
 
@@ -48,7 +50,7 @@ def best_grouping(
     offset = [0, 1]
     for boundary in range(1, count + 1):
         if expired():
-            return start
+            return replace(start, cut=True)
         found = [
             _extended(states, offset, costs, number, boundary, passed, rest, start.ns)
             for number, costs in enumerate(alternatives)

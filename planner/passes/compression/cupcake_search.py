@@ -16,6 +16,7 @@ import numpy as np
 
 from treadle.planner.passes.compression.cupcake import simple
 from treadle.planner.passes.compression.group_costs import GroupCosts, Grouping, Times
+from treadle.planner.search.clock import Expired, never
 
 _Prefix = tuple[int, int, int, tuple[int, ...]]
 """The first gradient of the rest, when stream and channel end, and the ends of the groups."""
@@ -61,7 +62,7 @@ def search(
     skipping: bool = True,
     start: Grouping | None = None,
     node_limit: int | None = None,
-    expired: Callable[[], bool] = lambda: False,
+    expired: Expired = never,
     visit: Callable[[int, int, int, int], None] | None = None,
 ) -> Searched:
     """The partition of least time of one option, whose decoding is folded or ignored.
@@ -122,9 +123,7 @@ def search(
     return Searched(best, nodes, bounded, skipped, complete)
 
 
-def faithful_search(
-    costs: GroupCosts, *, node_limit: int | None = None, expired: Callable[[], bool] = lambda: False
-) -> Searched:
+def faithful_search(costs: GroupCosts, *, node_limit: int | None = None, expired: Expired = never) -> Searched:
     """The search with the prunings that are true of these costs."""
     tables = (costs.encode, costs.send)
     return search(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from treadle.planner.documents.scalars import many
 from treadle.planner.passes.compression.decisions import CompressionDecisions, CompressionRival, GradientGroup, Groups
@@ -11,6 +11,9 @@ from treadle.planner.passes.compression.payload import works_of
 from treadle.planner.passes.compression.problem import CompressionProblem
 from treadle.planner.passes.compression.timeline_of import order_of, tasks_of, time_ns
 from treadle.planner.timeline.simulator import simulate
+
+UNCOMPRESSED = "uncompressed"
+"""The plan that sends every gradient as it is and alone."""
 
 
 def plain_option(problem: CompressionProblem) -> Option:
@@ -26,7 +29,7 @@ def plain_groups(problem: CompressionProblem) -> Groups:
 
 
 def sent_bytes(problem: CompressionProblem, groups: Sequence[GradientGroup]) -> int:
-    """Bytes that a rank sends to others in an iteration, the busiest one where they differ."""
+    """The most bytes that a rank sends to others in an iteration: those of the busiest one in each step, added up."""
     total = 0
     for group in groups:
         total += sum(work.sent_bytes for work in works_of(problem, group))
@@ -37,9 +40,13 @@ def decided(
     problem: CompressionProblem,
     groups: Sequence[GradientGroup],
     rivals: Mapping[str, Sequence[GradientGroup]] | None = None,
+    cut: Collection[str] = (),
 ) -> CompressionDecisions:
     """The decisions of `groups`, which cover the gradients of `problem` in their order. rivals: other groups by the
-    name of their method. Raises InputError for steps that are no option."""
+    name of their method, next to those without compression; cut: names of methods that ended early. Raises InputError
+    for steps that are no option."""
+    plain = plain_groups(problem)
+    others = {UNCOMPRESSED: plain, **(rivals or {})} if problem.ranks > 1 else {}
     tasks, resources = tasks_of(problem, groups)
     schedule = simulate(tasks, resources)
     return CompressionDecisions(
@@ -47,11 +54,11 @@ def decided(
         groups=tuple(groups),
         order=order_of(groups, tasks, schedule),
         time_ns=problem.forward_ns + schedule.makespan,
-        uncompressed_ns=time_ns(problem, plain_groups(problem)),
+        uncompressed_ns=time_ns(problem, plain),
         sent_bytes=sent_bytes(problem, groups),
         rivals=tuple(
-            CompressionRival(name=name, groups=tuple(other), time_ns=time_ns(problem, other))
-            for name, other in (rivals or {}).items()
+            CompressionRival(name=name, groups=tuple(other), time_ns=time_ns(problem, other), cut=name in cut)
+            for name, other in others.items()
         ),
     )
 

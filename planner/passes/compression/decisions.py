@@ -48,6 +48,8 @@ class CompressionRival(Record, frozen=True, kw_only=True):
     name: Name
     groups: Groups
     time_ns: Count
+    cut: bool = False
+    """A limit or Ctrl-C ended its method early."""
 
 
 class CompressionDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag="compression"):
@@ -62,9 +64,9 @@ class CompressionDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass
     uncompressed_ns: Count
     """The same with every gradient sent as it is and alone, by the first uncompressed option."""
     sent_bytes: Count
-    """What a rank sends to others in an iteration, the busiest one where they differ."""
+    """The most that a rank sends to others in an iteration: that of the busiest one in each step, added up."""
     rivals: tuple[CompressionRival, ...] = ()
-    """By other methods, everything compressed and nothing among them."""
+    """By other methods, everything compressed and nothing among them; none where a single rank exchanges nothing."""
 
     @property
     def divisions(self) -> Iterator[tuple[str, Groups]]:

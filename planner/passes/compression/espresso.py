@@ -16,14 +16,13 @@ from treadle.planner.passes.compression.baselines import baselines
 from treadle.planner.passes.compression.decided import plain_groups
 from treadle.planner.passes.compression.decisions import Groups
 from treadle.planner.passes.compression.espresso_device import (
-    Expired,
     greedily,
-    never,
     options_on,
     published_options,
 )
 from treadle.planner.passes.compression.espresso_host import FEW_CHOICES, MOST_CHOICES, any_subset, offload
 from treadle.planner.passes.compression.evaluator import Evaluator
+from treadle.planner.search.clock import Expired, never
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from treadle.planner.passes.compression.decisions import GradientGroup, Groups
 from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.options import compressions
 from treadle.planner.passes.compression.problem import CompressionProblem
-
-Expired = Callable[[], bool]
+from treadle.planner.search.clock import Expired, never
 
 
 @dataclass(frozen=True)
@@ -30,11 +29,6 @@ class Assigned:
     groups: Groups
     ns: int
     before_bubbles: int = 0
-
-
-def never() -> bool:
-    """No limit."""
-    return False
 
 
 def by_gradient(problem: CompressionProblem, named: Named) -> Groups:

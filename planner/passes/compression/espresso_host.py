@@ -18,8 +18,8 @@ from itertools import chain, combinations, product
 from math import prod
 
 from treadle.planner.passes.compression.decisions import GradientGroup, Groups
-from treadle.planner.passes.compression.espresso_device import Expired, never
 from treadle.planner.passes.compression.evaluator import Evaluator
+from treadle.planner.search.clock import Expired, never
 
 MOST_CHOICES = 1_000_000
 """Choices that are all tried in the published form; of more, one set of gradients that are alike after the other."""

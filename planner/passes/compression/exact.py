@@ -16,6 +16,7 @@ from treadle.planner.passes.compression.candidates import PricedOption
 from treadle.planner.passes.compression.decisions import GradientGroup, Groups
 from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.problem import CompressionProblem
+from treadle.planner.search.clock import Expired, never
 
 RESOURCES = ("device", "host", "intra", "inter")
 
@@ -46,7 +47,7 @@ def exact(
     start: Groups,
     *,
     node_limit: int,
-    expired: Callable[[], bool] = lambda: False,
+    expired: Expired = never,
 ) -> ExactGroups:
     """The best of all partitions with `choices(first, last)` for each group, or `start` if nothing takes less.
 

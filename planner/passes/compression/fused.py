@@ -15,6 +15,7 @@ from treadle.planner.passes.compression.cupcake_search import Searched, faithful
 from treadle.planner.passes.compression.decisions import GradientGroup, Groups
 from treadle.planner.passes.compression.group_costs import Decoding, GroupCosts, Grouping, costs_of
 from treadle.planner.passes.compression.problem import CompressionProblem
+from treadle.planner.search.clock import Expired, never
 
 NODE_LIMIT = 200_000
 """Groups that the search of the paper tries for each compressor; proving a few hundred gradients may take days."""
@@ -24,14 +25,16 @@ WIDTH = 32
 
 @dataclass(frozen=True)
 class FusedPlan:
-    """Groups and their time in the model of Cupcake. searched: the search that found them; None for the exact one."""
+    """Groups and their time in the model of Cupcake. searched: the search that found them; None for the exact one.
+    cut: it ended early."""
 
     groups: Groups
     model_ns: int
     searched: Searched | None = None
+    cut: bool = False
 
 
-def published(problem: CompressionProblem, expired: Callable[[], bool] = lambda: False) -> dict[str, FusedPlan]:
+def published(problem: CompressionProblem, expired: Expired = never) -> dict[str, FusedPlan]:
     """The groups that algorithm 5.1 finds for each compressor, without decoding, as in the paper; by name."""
     found: dict[str, FusedPlan] = {}
     with suppress(LimitError):
@@ -46,7 +49,7 @@ def exact_groups(
     problem: CompressionProblem,
     *,
     decoding: Decoding = "fold",
-    expired: Callable[[], bool] = lambda: False,
+    expired: Expired = never,
 ) -> dict[str, FusedPlan]:
     """The best groups in the model for each compressor and for none, and groups with one or the other; by name."""
     found: dict[str, FusedPlan] = {}
@@ -74,4 +77,5 @@ def _plan(alternatives: list[GroupCosts], grouping: Grouping, searched: Searched
         costs = alternatives[number]
         groups.append(GradientGroup(first=first, last=end, compressor=costs.compressor, steps=costs.steps))
         first = end + 1
-    return FusedPlan(tuple(groups), grouping.ns, searched)
+    cut = grouping.cut if searched is None else not searched.complete
+    return FusedPlan(tuple(groups), grouping.ns, searched, cut)

@@ -21,11 +21,10 @@ from treadle.planner.passes.compression.decided import plain_option
 from treadle.planner.passes.compression.options import Option
 from treadle.planner.passes.compression.payload import works
 from treadle.planner.passes.compression.problem import DTYPE_BYTES, CompressionProblem
+from treadle.planner.search.clock import Expired, never
 
 Times = NDArray[np.int64]
 Decoding = Literal["fold", "tail", "ignore"]
-POLLED = 1024
-"""Sizes that are priced between two looks at the clock."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +53,12 @@ class GroupCosts:
 @dataclass(frozen=True)
 class Grouping:
     """A partition: the last gradient of each group, and the number of the option that it has. `ns` is from the start of
-    the backward pass in the model of Cupcake."""
+    the backward pass in the model of Cupcake. cut: the clock ended the search for it."""
 
     ns: int
     ends: tuple[int, ...]
     chosen: tuple[int, ...]
+    cut: bool = False
 
     @property
     def key(self) -> tuple[int, int, tuple[int, ...]]:
@@ -80,34 +80,36 @@ def tables(
     return GroupCosts(np.array(backward, np.int64), encoded, sent, decoded, every)
 
 
-def costs_of(problem: CompressionProblem, name: str | None, expired: Callable[[], bool] = lambda: False) -> GroupCosts:
+def costs_of(problem: CompressionProblem, name: str | None, expired: Expired = never) -> GroupCosts:
     """Costs of the option that Cupcake has for compressor `name`, None for the plain option: an allgather of payloads;
     between nodes of several ranks of those of one shard each, after a dense reduce-scatter inside the node. Raises
     LimitError once it is `expired`, for there may be millions of ranges."""
     steps = plain_option(problem) if name is None else inter_allgather(problem, places_of(problem, name)[0])
-    total = _sums([gradient.elements for gradient in problem.gradients])
-    priced: dict[int, tuple[int, int, int]] = {}
+    sizes = [gradient.elements for gradient in problem.gradients]
+    count = len(sizes)
+    ends = np.cumsum(np.array(sizes, np.int64))
+    priced: dict[int, tuple[int, int, int, int]] = {}
 
-    def part(place: int) -> Callable[[int], int]:
-        def cost(elements: int) -> int:
-            if elements not in priced:
-                if len(priced) % POLLED == POLLED - 1 and expired():
-                    raise LimitError("the limit ended the pricing of groups")
-                found = [0, 0, 0]
-                for work in works(problem, name, steps, elements):
-                    found[{"issue": 0, "compress": 0, "decompress": 2}.get(work.word, 1)] += work.ns
-                priced[elements] = found[0], found[1], found[2]
-            return priced[elements][place]
+    def price(elements: int) -> tuple[int, int, int, int]:
+        if elements not in priced:
+            found = [0, 0, 0]
+            for work in works(problem, name, steps, elements):
+                found[{"issue": 0, "compress": 0, "decompress": 2}.get(work.word, 1)] += work.ns
+            packed = problem.pack.at(elements) if problem.pack is not None and keeps_residual(name) else 0
+            priced[elements] = found[0], found[1], found[2], packed
+        return priced[elements]
 
-        return cost
-
-    encode, send, decode = (_over_sizes(total, part(place)) for place in range(3))
-    several = np.triu(np.ones_like(total, dtype=np.bool_), 1)
-    if problem.pack is not None and keeps_residual(name):
-        encode = encode + np.where(several, _over_sizes(total, problem.pack.at), 0)
-    allowed = np.triu(np.ones_like(several))
-    if problem.group_bytes is not None:
-        allowed &= ~several | (DTYPE_BYTES * total <= problem.group_bytes)
+    table = np.zeros((4, count, count), np.int64)
+    allowed = np.zeros((count, count), np.bool_)
+    for first in range(count):
+        if expired():
+            raise LimitError("the limit ended the pricing of groups")
+        total = ends[first:] - (ends[first] - sizes[first])
+        table[:, first, first:] = np.array([price(size) for size in total.tolist()]).T
+        allowed[first, first:] = problem.group_bytes is None or DTYPE_BYTES * total <= problem.group_bytes
+        allowed[first, first] = True
+    encode, send, decode, pack = table
+    encode = encode + np.triu(pack, 1)
     backward = np.array([gradient.backward_ns for gradient in problem.gradients], np.int64)
     return GroupCosts(backward, encode, send, decode, allowed, name, steps)
 

@@ -6,7 +6,6 @@ A coarse grid of prices at a few sizes finds it but for options that are best at
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import product
 
 import numpy as np
@@ -15,6 +14,7 @@ from treadle.planner.passes.compression.candidates import PLANNED, Named, Priced
 from treadle.planner.passes.compression.decided import plain_option
 from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.problem import CompressionProblem
+from treadle.planner.search.clock import Expired, never
 
 RESOURCES = ("device", "host", "intra", "inter")
 PRICES = (0, 1, 4)
@@ -26,9 +26,7 @@ MOST = 32
 """Options that are kept: those that are best most often."""
 
 
-def palette(
-    problem: CompressionProblem, evaluator: Evaluator, stopped: Callable[[], bool] = lambda: False
-) -> tuple[Named, ...]:
+def palette(problem: CompressionProblem, evaluator: Evaluator, stopped: Expired = never) -> tuple[Named, ...]:
     """The options that a search chooses from for any group, those that compress nothing first; of fewer sizes if it is
     `stopped`."""
     wins: dict[Named, int] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from treadle.planner.errors import InputError
 from treadle.planner.passes.compression.baselines import baselines, grouped_baselines
 from treadle.planner.passes.compression.bound import compute, lower_bound, sentence
 from treadle.planner.passes.compression.check import check
-from treadle.planner.passes.compression.decided import decided, plain_groups
+from treadle.planner.passes.compression.decided import UNCOMPRESSED, decided, plain_groups
 from treadle.planner.passes.compression.decisions import CompressionDecisions, Groups
 from treadle.planner.passes.compression.espresso import espresso
 from treadle.planner.passes.compression.evaluator import Evaluator
@@ -28,8 +28,6 @@ from treadle.planner.version import TOOL
 
 EVERYTHING = ("GRACE", "HiTopKComm", "all compression")
 GROUPED = ("groups, ", "algorithm 5.1, ")
-UNCOMPRESSED = "uncompressed"
-"""The plan that sends every gradient as it is and alone."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,8 @@ class _Search:
     method: str = ""
     record: dict[str, Any] = field(default_factory=dict)
     limit_fired: bool = False
+    cut: set[str] = field(default_factory=set)
+    """Names of plans whose method a limit or Ctrl-C ended early."""
 
     def stopped(self) -> bool:
         """Whether no more work may begin; publishes what is due."""
@@ -74,16 +74,6 @@ class _Search:
         late = self.clock.now() > self.incumbent.search_ends
         self.limit_fired = self.limit_fired or late
         return late or self.clock.stop.is_set()
-
-    def within_half(self) -> Callable[[], bool]:
-        """Whether half of the time that is left has passed."""
-        share = self.clock.share(2)
-
-        def expired() -> bool:
-            self.limit_fired = self.limit_fired or share.late()
-            return self.stopped() or share.late()
-
-        return expired
 
     def offer(self, groups: Groups, ns: int, name: str) -> None:
         """`groups` are the best so far if they take less time, or are fewer at the same time."""
@@ -103,12 +93,28 @@ class _Search:
         kept = (UNCOMPRESSED, everything, "espresso, published", "espresso", best)
         return {name: self.found[name] for name in kept if name is not None and name in self.found}
 
-    def add(self, plans: Mapping[str, Groups], *, rivals: bool = False) -> None:
-        """More plans by name; rivals are only what others are compared with."""
+    def add(self, plans: Mapping[str, Groups], *, rivals: bool = False, cut: Collection[str] = ()) -> None:
+        """More plans by name; rivals are only what others are compared with, `cut` those that ended early."""
+        self.cut.update(cut)
         for name, groups in plans.items():
             self.found[name] = groups
             if not rivals:
                 self.offer(groups, self.evaluator.time(groups), name)
+
+
+@dataclass
+class _Turn:
+    """Whether the time of one method has passed: all that is left, or its share. `fired` once it said so."""
+
+    search: _Search
+    share: Clock | None = None
+    fired: bool = False
+
+    def __call__(self) -> bool:
+        late = self.share is not None and self.share.late()
+        self.search.limit_fired = self.search.limit_fired or late
+        self.fired = self.search.stopped() or late or self.fired
+        return self.fired
 
 
 def plan_compression(
@@ -141,7 +147,7 @@ def _planned(
     on_plan: Callable[[Plan[CompressionDecisions]], None] | None,
 ) -> Plan[CompressionDecisions]:
     def plan(groups: Groups, interrupted: bool = True) -> Plan[CompressionDecisions]:
-        decisions = decided(problem, groups, search.rivals())
+        decisions = decided(problem, groups, search.rivals(), search.cut)
         times = {name: evaluator.time(each) for name, each in search.found.items()}
         return certified(
             decisions,
@@ -167,7 +173,7 @@ def _planned(
     faithful = options.as_published and bool(problem.names) and problem.compressions != 0
     search.add({UNCOMPRESSED: plain_groups(problem)}, rivals=faithful)
     if options.method != "espresso":
-        _cupcake(search, options.as_published)
+        _cupcake(search, options)
     search.bound = lower_bound(problem, search.stopped)
     if options.method != "cupcake":
         _espresso(search, options)
@@ -183,12 +189,10 @@ def _espresso(search: _Search, options: CompressionOptions) -> None:
     for faithful in (True, False) if joined else (options.as_published,):
         if search.stopped() and search.best:
             return
-        expired = search.within_half() if joined else search.stopped
-        result = espresso(
-            search.evaluator, as_published=faithful, bubble_pruning=options.bubble_pruning, expired=expired
-        )
+        turn = _Turn(search, search.clock.share(2) if joined else None)
+        result = espresso(search.evaluator, as_published=faithful, bubble_pruning=options.bubble_pruning, expired=turn)
         name = "espresso, published" if faithful else "espresso"
-        search.add({name: result.groups})
+        search.add({name: result.groups}, cut=(name,) if turn.fired else ())
         counted = asdict(result)
         search.record[name] = {key: counted[key] for key in counted if key not in ("groups", "ns")}
     if not options.as_published:
@@ -217,16 +221,15 @@ def _joint(search: _Search) -> None:
             search.bound = Bound(result.ns, Argument("search", facts={"nodes": result.exact.nodes}))
 
 
-def _cupcake(search: _Search, as_published: bool) -> None:
+def _cupcake(search: _Search, options: CompressionOptions) -> None:
     """Adds the plans of Cupcake."""
-    if as_published:
-        plans = published(search.problem, search.stopped)
-    else:
-        plans = exact_groups(search.problem, expired=search.stopped)
-    search.record["decoding"] = "ignore" if as_published else "fold"
+    turn = _Turn(search, search.clock.share(2) if options.method == "joint" else None)
+    plans = (published if options.as_published else exact_groups)(search.problem, expired=turn)
+    search.record["decoding"] = "ignore" if options.as_published else "fold"
     search.record["model_ns"] = {name: each.model_ns for name, each in plans.items()}
     searched = {name: each.searched for name, each in plans.items() if each.searched is not None}
     if searched:
         search.record["nodes"] = sum(each.nodes for each in searched.values())
         search.record["incomplete"] = [name for name, each in searched.items() if not each.complete]
-    search.add({name: each.groups for name, each in plans.items()})
+    cut = [name for name, each in plans.items() if each.cut]
+    search.add({name: each.groups for name, each in plans.items()}, cut=cut)

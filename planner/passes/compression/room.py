@@ -61,7 +61,9 @@ class CompressionPass(Pass[CompressionDecisions]):
             replace(each, backward_ns=0) for each in solved.gradients
         ]:
             raise InputError("the gradients have other names, sizes or another order than in the plan; plan again")
-        return decided(problem, plan.decisions.groups, {each.name: each.groups for each in plan.decisions.rivals})
+        rivals = plan.decisions.rivals
+        others, cut = {each.name: each.groups for each in rivals}, [each.name for each in rivals if each.cut]
+        return decided(problem, plan.decisions.groups, others, cut)
 
     def least_ns(self, decisions: CompressionDecisions) -> int:
         """All operators without any exchange."""

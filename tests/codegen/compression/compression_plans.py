@@ -50,7 +50,7 @@ def compressed(problem: CompressionProblem) -> tuple[GradientGroup, ...]:
 def small_decisions(name: str = "three layers") -> CompressionDecisions:
     problem = small_problem(name)
     every = tuple(GradientGroup(first=at, last=at, compressor="dgc:0.01", steps=IN_NODES) for at in range(3))
-    rivals = {"uncompressed": plain_groups(problem), "everything compressed": every}
+    rivals = {"uncompressed": plain_groups(problem), "HiTopKComm": every}
     return decided(problem, compressed(problem), rivals)
 
 

@@ -42,21 +42,29 @@ def test_decoding_is_interpolated_between_numbers_of_pieces() -> None:
 
 def test_what_is_no_curve_is_named() -> None:
     falling = Curve(points=((1, 5), (2, 4)))
+    free = (DecodeCurve(pieces=1, points=((0, 0),)),)
     costs = CompressionCosts(
         version=1,
         name="x",
         compressors=(
             CompressorCost(name="fp16", encode=Curve(points=()), decode=(DecodeCurve(pieces=2, points=((1, 1),)),) * 2),
             CompressorCost(name="fp16", encode=Curve(points=((2, 1), (2, 1))), decode=()),
+            CompressorCost(name="mine", encode=Curve(points=((1, 1),)), decode=free, wire=falling),
         ),
         routines=(RoutineCost(routine="allreduce", scope="flat", ranks=2, curve=falling),),
         pack=falling,
     )
-    assert [path for path, _, _ in costs.problems()] == [
+    found = {path: expected for path, _, expected in costs.problems()}
+    assert list(found) == [
         "$.compressors[0].encode.points",
         "$.compressors[0].decode[1].pieces",
         "$.compressors[1].encode.points[1][0]",
+        "$.compressors[1].decode",
         "$.compressors[1]",
+        "$.compressors[2].wire.points[1][1]",
         "$.routines[0].curve.points[1][1]",
         "$.pack.points[1][1]",
     ]
+    assert found["$.compressors[1].decode"] == "at least one; points [[0, 0]] decode in no time"
+    assert found["$.compressors[2].wire.points[1][1]"] == "a payload of at least 5 bytes"
+    assert found["$.pack.points[1][1]"] == "a time of at least 5 ns"

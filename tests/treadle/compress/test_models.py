@@ -230,6 +230,14 @@ def refused(rank: int, world: int) -> None:
     hooked.register_comm_hook(None, lambda state, bucket: None)
     with pytest.raises(InputError, match="found a communication hook"):
         attach_ddp(hooked, given, IdentityCoders())
+    model = DistributedDataParallel(Net())
+    handle = attach_ddp(model, given, IdentityCoders())
+    with pytest.raises(InputError, match="found an exchange, expected a model without one"):
+        attach_ddp(model, given, IdentityCoders())
+    handle.close()
+    with pytest.raises(InputError, match=r"found a closed exchange, whose hook stays .*; wrap its module anew"):
+        attach_ddp(model, given, IdentityCoders())
+    attach_ddp(DistributedDataParallel(model.module), given, IdentityCoders()).close()
 
 
 OPTIONS: tuple[dict[str, Any], ...] = (

@@ -15,7 +15,7 @@ def compression_cards(plan: Plan[CompressionDecisions]) -> tuple[Card, ...]:
     decisions = plan.decisions
     found, gradients = compressed(decisions), len(decisions.problem.gradients)
     peer = "every gradient as it is and alone"
-    what = Card("compressed", "nothing", None, reason(decisions))
+    what = Card("compressed", "nothing", None, reason(plan))
     if found.groups:
         named = ", ".join(f"{name} for {many(count, 'group')}" for name, count in sorted(found.groups.items()))
         what = Card("compressed", f"{found.gradients} of {many(gradients, 'gradient')}", None, named)

@@ -12,7 +12,7 @@ from treadle.cli.limit import clock_of, note_ending
 from treadle.cli.options import Json, Nodes, document_option, hardware_option, time_limit_option
 from treadle.cli.output import live_line, print_table
 from treadle.cli.progress import ProgressLine
-from treadle.planner.documents.scalars import format_bytes, format_time, many
+from treadle.planner.documents.scalars import format_time, many
 
 if TYPE_CHECKING:
     from treadle.planner.documents.plan import Plan
@@ -118,7 +118,7 @@ def command(
     if as_json:
         print_json("plan-compression", {**facts, "plan": output})
     else:
-        describe(facts)
+        describe(plan, facts)
         typer.echo(f"wrote {output}")
 
 
@@ -137,13 +137,14 @@ def summary(plan: Plan[CompressionDecisions]) -> dict[str, Any]:
         "compressed_gradients": found.gradients,
         "compressed_share": found.elements / elements,
         "compressed_groups": found.groups,
-        "reason": None if found.groups else reason(decisions),
+        "reason": None if found.groups else reason(plan),
         "time_ns": decisions.time_ns,
         "uncompressed_ns": decisions.uncompressed_ns,
         "operators_ns": problem.forward_ns + problem.backward_ns,
         "exposed_ns": exposed_ns(problem, decisions.time_ns),
         "sent_bytes": decisions.sent_bytes,
         "rivals_ns": {rival.name: rival.time_ns for rival in decisions.rivals},
+        "rivals_cut": [rival.name for rival in decisions.rivals if rival.cut],
         "lower_bound_ns": int(proof.lower_bound),
         "gap": proof.gap,
         "optimal": proof.optimal,
@@ -154,14 +155,18 @@ def summary(plan: Plan[CompressionDecisions]) -> dict[str, Any]:
     }
 
 
-def describe(facts: dict[str, Any]) -> None:
+def describe(plan: Plan[CompressionDecisions], facts: dict[str, Any]) -> None:
     """Print the summary as a few aligned lines, and the rivals."""
+    from treadle.passes.compression.words import name_of, percent, sent
+
+    rivals = plan.decisions.rivals
     time, plain = facts["time_ns"], facts["uncompressed_ns"]
     ranks = f"{many(facts['machines'], 'node')} of {many(facts['devices'], 'rank')}"
     gradients, groups = many(facts["gradients"], "gradient"), many(facts["groups"], "group")
     if facts["compressed_groups"]:
         used = ", ".join(f"{name} for {many(count, 'group')}" for name, count in facts["compressed_groups"].items())
-        what = f"{facts['compressed_gradients']} of {gradients} ({facts['compressed_share']:.1%} of the bytes): {used}"
+        share = percent(facts["compressed_share"])
+        what = f"{facts['compressed_gradients']} of {gradients} ({share} of the bytes): {used}"
     else:
         what = f"nothing: {facts['reason']}"
     faster = f"{plain / max(1, time):.2f}x"
@@ -171,14 +176,15 @@ def describe(facts: dict[str, Any]) -> None:
         ("groups", f"{groups} of {gradients}, exchanged by {ranks}"),
         ("iteration", f"{format_time(time)} predicted, {format_time(plain)} uncompressed ({faster})"),
         ("exchange", f"adds {format_time(facts['exposed_ns'])} to {format_time(facts['operators_ns'])} of operators; a "
-                     f"rank sends {format_bytes(facts['sent_bytes'])}"),
+                     f"rank sends {sent(plan.decisions)}"),
         ("lower bound", f"{format_time(facts['lower_bound_ns'])}, {proof}: {facts['bound_argument']}"),
         ("found by", facts["method"]),
     ]  # fmt: skip
     for name, text in rows:
         typer.echo(f"{name:<13}{text}")
-    print_table(
-        "compared with",
-        ("choice", "iteration", "times"),
-        [(name, format_time(ns), f"{ns / max(1, time):.2f}") for name, ns in facts["rivals_ns"].items()],
-    )
+    if rivals:
+        print_table(
+            "compared with",
+            ("choice", "iteration", "times"),
+            [(name_of(each), format_time(each.time_ns), f"{each.time_ns / max(1, time):.2f}") for each in rivals],
+        )

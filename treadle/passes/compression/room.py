@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from treadle.codegen.interface import Timeline
 from treadle.passes.interface import Room, RunOptions, SectionContext, Simulated
 from treadle.planner.documents.plan import Plan
-from treadle.planner.documents.scalars import format_bytes, format_time
+from treadle.planner.documents.scalars import format_time
 from treadle.planner.passes.compression.decisions import CompressionDecisions
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class CompressionRoom(Room[CompressionDecisions]):
         return compression_section(name, plan)
 
     def simulated(self, plan: Plan[CompressionDecisions], timeline: Timeline) -> Simulated:
-        from treadle.passes.compression.words import exposed_ns
+        from treadle.passes.compression.words import exposed_ns, sent
 
         said, decisions = super().simulated(plan, timeline), plan.decisions
         exposed = exposed_ns(decisions.problem, timeline.schedule.makespan)
@@ -36,7 +36,7 @@ class CompressionRoom(Room[CompressionDecisions]):
         lines = (
             f"exposed      {format_time(exposed)} beyond the operators of the iteration",
             f"uncompressed {format_time(decisions.uncompressed_ns)} with every gradient sent as it is and alone",
-            f"sent         {format_bytes(decisions.sent_bytes)} by the busiest rank",
+            f"sent         {sent(decisions)} by the busiest rank",
         )
         return said._replace(facts={**said.facts, **facts}, lines=(*lines, *said.lines))
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from treadle.cli.output import print_run
+from treadle.codegen.targets import PLAN_NAME
+from treadle.passes.compression.words import sent
 from treadle.passes.interface import RunOptions
 from treadle.planner.documents import store
-from treadle.planner.documents.artefact import FILE_NAME, Artefact
+from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, format_time
 from treadle.planner.errors import InputError
+from treadle.planner.passes import require_pass
+from treadle.planner.passes.compression.decisions import CompressionDecisions
 
 BACKENDS = ("gloo", "cpu")
 """Both are processes over gloo; the second is the default of `treadle run`."""
@@ -22,10 +26,11 @@ def run_compression(folder: Path, options: RunOptions) -> None:
     if options.backend not in BACKENDS:
         text = f"found {options.backend}, expected gloo; on GPUs attach the plan in a training script"
         raise InputError(text, where="--backend")
-    facts = store.load(folder / FILE_NAME, Artefact).facts
-    options.require_world((None, facts["machines"] * facts["devices"]), "the plan has that many ranks")
+    file = folder / PLAN_NAME
+    decisions = require_pass(store.load(file, Plan), CompressionDecisions, str(file)).decisions
+    options.require_world((None, decisions.problem.ranks), "the plan has that many ranks")
     result = run_folder(folder, steps=options.steps, timeout=options.timeout)
-    time, sent = result["iteration_ns"], result["sent_bytes"]
+    time = result["iteration_ns"]
     exact = "equal to the last bit" if result["identity_equal"] else "not equal"
     same = "the same on all ranks" if result["ranks_equal"] else "different between ranks"
     lines = [
@@ -37,7 +42,16 @@ def run_compression(folder: Path, options: RunOptions) -> None:
         f"({time['measured'] / max(1, time['planned']) - 1:+.0%})",
         f"  plain        {format_time(time['uncompressed_planned'])} predicted for each gradient alone, "
         f"{format_time(time['ddp_measured'])} measured of DistributedDataParallel",
-        f"  sent         {format_bytes(sent['planned'])} planned, {format_bytes(sent['measured'])} measured, by the "
+        f"  sent         {sent(decisions)} planned, {format_bytes(result['sent_bytes']['measured'])} measured, by the "
         "busiest rank",
+        *slower(time["measured"], time["ddp_measured"]),
     ]
     print_run("run-compression", folder, result, lines, options.as_json)
+
+
+def slower(planned_ns: int, plain_ns: int) -> tuple[str, ...]:
+    """A line where the planned exchange took longer than the plain one, none otherwise."""
+    if planned_ns <= plain_ns:
+        return ()
+    times = f"{format_time(planned_ns)}, {planned_ns / max(1, plain_ns):.2f}x of the {format_time(plain_ns)}"
+    return (f"  slower       on these links the planned exchange takes {times} of DistributedDataParallel",)

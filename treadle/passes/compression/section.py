@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from treadle.passes.compression.figure import LANES, ExchangeLanes, exchanges_svg
-from treadle.passes.compression.words import compressed, exposed_ns, reason
+from treadle.passes.compression.words import compressed, exposed_ns, name_of, reason, sent
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, format_time, many
 from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup
@@ -23,7 +23,7 @@ LINKS = {"flat": "all ranks", "intra": "inside nodes", "inter": "between nodes"}
 def compression_section(name: str, plan: Plan[CompressionDecisions]) -> Section:
     """The section of one compression plan."""
     decisions = plan.decisions
-    candidates = {"this plan": decisions.groups, **{rival.name: rival.groups for rival in decisions.rivals}}
+    candidates = {"this plan": decisions.groups, **{name_of(rival): rival.groups for rival in decisions.rivals}}
     exchanges = {label: exchange_of(decisions.problem, groups, label) for label, groups in candidates.items()}
     end = max(each.end_us for each in exchanges.values())
     drawn = [
@@ -39,8 +39,9 @@ def compression_section(name: str, plan: Plan[CompressionDecisions]) -> Section:
         "The plan, and what it was compared with. An encoding on the device delays the backward pass, so there is a "
         "gap in its lane; what lies on the shaded ground is not hidden behind the backward pass."
     )
+    tables = (*((_rivals(decisions),) if decisions.rivals else ()), _groups(decisions))
     pictures = (Picture(exchanges_svg(drawn), caption),)
-    return Section(titled("Compression", name), _text(decisions), (_rivals(decisions), _groups(decisions)), pictures)
+    return Section(titled("Compression", name), _text(plan), tables, pictures)
 
 
 def exchange_of(problem: CompressionProblem, groups: Sequence[GradientGroup], label: str) -> ExchangeLanes:
@@ -84,7 +85,8 @@ def span_of(group: GradientGroup) -> str:
     return str(group.first) if group.first == group.last else f"{group.first}-{group.last}"
 
 
-def _text(decisions: CompressionDecisions) -> str:
+def _text(plan: Plan[CompressionDecisions]) -> str:
+    decisions = plan.decisions
     problem, found = decisions.problem, compressed(decisions)
     ranks = f"{many(problem.machines, 'node')} of {many(problem.devices, 'rank')}"
     gradients = len(problem.gradients)
@@ -92,20 +94,20 @@ def _text(decisions: CompressionDecisions) -> str:
         used = ", ".join(f"{name} for {many(count, 'group')}" for name, count in sorted(found.groups.items()))
         what = f"{found.gradients} of {many(gradients, 'gradient')} are compressed: {used}."
     else:
-        what = f"Nothing is compressed: {reason(decisions)}."
+        what = f"Nothing is compressed: {reason(plan)}."
     exposed = format_time(exposed_ns(problem, decisions.time_ns))
     plain = format_time(exposed_ns(problem, decisions.uncompressed_ns))
     return (
         f"{what} On {ranks} an iteration is predicted to take {format_time(decisions.time_ns)}, and "
         f"{format_time(decisions.uncompressed_ns)} with every gradient sent as it is and alone. The exchange adds "
-        f"{exposed} to the operators ({plain} uncompressed); a rank sends {format_bytes(decisions.sent_bytes)}."
+        f"{exposed} to the operators ({plain} uncompressed); a rank sends {sent(decisions)}."
     )
 
 
 def _rivals(decisions: CompressionDecisions) -> Table:
     problem, rows = decisions.problem, []
     candidates = [("this plan", decisions.groups, decisions.time_ns)]
-    candidates += [(rival.name, rival.groups, rival.time_ns) for rival in decisions.rivals]
+    candidates += [(name_of(rival), rival.groups, rival.time_ns) for rival in decisions.rivals]
     for label, groups, time in candidates:
         encoded = sum(group.last - group.first + 1 for group in groups if group.compressor is not None)
         tasks, _ = tasks_of(problem, groups)

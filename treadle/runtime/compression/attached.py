@@ -51,8 +51,14 @@ def attach_ddp(
 
     def checked() -> tuple[Grid, tuple[Issue, ...]]:
         setup.check_parameters(decisions, parameters)
-        if model._comm_hooks:
-            raise InputError("found a communication hook, expected a model without one", where=CALLER)
+        for hook, _ in model._comm_hooks:
+            owner = getattr(hook, "__self__", None)
+            found = "a communication hook"
+            if isinstance(owner, DdpExchange):
+                found = (
+                    "a closed exchange, whose hook stays in DistributedDataParallel" if owner.closed else "an exchange"
+                )
+            raise InputError(f"found {found}, expected a model without one; wrap its module anew", where=CALLER)
         return setup.grid_of(decisions, group or model.process_group), setup.order_of(decisions)
 
     grid, order = setup.agreed_on(checked, decisions)

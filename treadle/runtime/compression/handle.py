@@ -44,4 +44,8 @@ class CompressedExchange(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Exchange gradients as torch.distributed does from now on. All ranks call it after the same iteration."""
+        """Exchange gradients as torch.distributed does from now on. All ranks call it after the same iteration.
+
+        A model of DistributedDataParallel keeps the hook, which then takes plain means: for another plan, attach to a
+        new DistributedDataParallel of its module.
+        """

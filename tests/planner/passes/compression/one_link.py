@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from tests.oracles.exact_compression import OneLink
-from treadle.planner.documents.compression_costs import CompressorCost, Curve
+from treadle.planner.documents.compression_costs import CompressorCost, Curve, DecodeCurve
 from treadle.planner.passes.compression.decisions import GradientGroup
 from treadle.planner.passes.compression.problem import CompressionProblem, Gradient, GradientLink
 
@@ -37,7 +37,7 @@ def problem_of(case: OneLink) -> CompressionProblem:
                 name=NAME,
                 place=place,
                 encode=Curve(points=((1, ns[place]),)),
-                decode=(),
+                decode=(DecodeCurve(pieces=1, points=((0, 0),)),),
                 wire=Curve(points=tuple(sorted(wire.items()))),
             )
             for place in ("device", "host")

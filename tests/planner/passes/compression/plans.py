@@ -47,7 +47,7 @@ def random_problem(rng: random.Random, gradients: int | None = None) -> Compress
         compressors=(
             cost("dgc:0.01", "device", 200),
             cost("dgc:0.01", "host", 500, (1,)),
-            cost("efsignsgd", "device", 0, ()),
+            cost("efsignsgd", "device", 0, (1,)),
             cost("fp16", "device", 50),
             cost("powersgd:2", "host", 300),
         ),

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.planner.passes.compression.plans import random_groups, random_problem
 from treadle.planner.passes.compression.check import check
 from treadle.planner.passes.compression.decided import decided, plain_groups
-from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup, Sent
+from treadle.planner.passes.compression.decisions import CompressionDecisions, CompressionRival, GradientGroup, Sent
 from treadle.planner.passes.compression.problem import Gradient
 
 Decisions = CompressionDecisions
@@ -122,6 +122,16 @@ def inverted(sent: list[Sent]) -> list[Sent]:
     return [next(mine) if each.group == 0 else each for each in sent]
 
 
+def rivals(*made: Callable[[tuple[CompressionRival, ...]], CompressionRival]) -> Callable[[Decisions], Decisions]:
+    """The plan with rivals made of those that it has."""
+    return lambda plan: replace(plan, rivals=tuple(make(plan.rivals) for make in made))
+
+
+def first_of(rival: CompressionRival, **changes: object) -> CompressionRival:
+    """The rival with another first group."""
+    return replace(rival, groups=(replace(rival.groups[0], **changes), *rival.groups[1:]))
+
+
 CORRUPTIONS: dict[str, tuple[Callable[[Decisions], Decisions], str]] = {
     "a gradient in no group": (group(1, first=3), "groups[1].first: found gradient 3 (g3), expected 2, the next one"),
     "a gradient in two groups": (group(1, first=1), "groups[1].first: found gradient 1 (g1), expected 2, the next one"),
@@ -225,6 +235,35 @@ CORRUPTIONS: dict[str, tuple[Callable[[Decisions], Decisions], str]] = {
     "a rival that leaves gradients out": (
         lambda plan: replace(plan, rivals=(replace(plan.rivals[0], groups=plan.rivals[0].groups[:4]),)),
         "rivals[0].groups: found the last one at gradient 3, expected all 6 gradients",
+    ),
+    "a rival of no known name": (
+        rivals(lambda plan: replace(plan[0], name="theirs")),
+        "rivals[0].name: found 'theirs', expected one of 'uncompressed', 'espresso, published', 'espresso', ",
+    ),
+    "a rival twice": (rivals(lambda plan: plan[0], lambda plan: plan[0]), "found 'uncompressed' again, expected each"),
+    "no rival without compression": (
+        rivals(lambda plan: replace(plan[0], name="espresso")),
+        "rivals: found none called 'uncompressed', expected the one that the speed-up is stated against",
+    ),
+    "a rival that is not as it is": (
+        rivals(lambda plan: first_of(plan[0], steps=("allreduce@flat",))),
+        "rivals[0].groups[0]: found allreduce@flat, expected reduce-scatter@intra, allreduce@inter, allgather@intra",
+    ),
+    "a rival of an algorithm that joins no gradients": (
+        lambda plan: replace(
+            plan, rivals=(*plan.rivals, CompressionRival(name="espresso", groups=plan.groups, time_ns=plan.time_ns))
+        ),
+        "rivals[1].groups[0]: found gradients 0 to 1, expected one gradient in a group of espresso",
+    ),
+    "a rival of its paper with another compressor": (
+        rivals(
+            lambda plan: plan[0],
+            lambda plan: replace(
+                first_of(plan[0], compressor="fp16", steps=("compress@device", "allgather@flat", "decompress@device")),
+                name="espresso, published",
+            ),
+        ),
+        "rivals[1].groups[0].compressor: found fp16, expected none or dgc:0.01 in espresso, published",
     ),
     "times of a slower link": (
         lambda plan: limit(inter=replace(plan.problem.inter, beta_us_per_MB=999_999))(plan),  # type: ignore[type-var]

@@ -182,7 +182,9 @@ def test_one_node_has_no_link_to_others_and_one_rank_none_at_all() -> None:
 def test_a_compressor_without_costs_is_refused_by_name() -> None:
     with pytest.raises(InputError, match=r"found dgc:0\.05, expected one with costs in bench: dgc:0\.01, efsignsgd; "):
         problem_of(STEP, hardware("hosts-2x2"), COSTS, ["dgc:0.05"])
-    other = CompressorCost(name="mine", encode=curve((1, 2)), decode=(), wire=curve((1, 4), (10, 10)))
+    other = CompressorCost(
+        name="mine", encode=curve((1, 2)), decode=COSTS.compressors[0].decode, wire=curve((1, 4), (10, 10))
+    )
     costs = replace(COSTS, compressors=(other,))
     assert problem_of(STEP, hardware("hosts-2x2"), costs, ["mine"]).compressors == (other,)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
 from msgspec.structs import replace
@@ -188,6 +188,22 @@ def test_a_limit_is_recorded() -> None:
     assert plan.provenance.limit_fired
     assert plan.provenance.method != "joint"
     assert plan.certificate.lower_bound == plan.certificate.terms_ns["forward"] + plan.certificate.terms_ns["backward"]
+
+
+@pytest.mark.parametrize("ends", [60, 300])
+def test_rivals_that_a_limit_cut_are_marked_and_others_are_whole(ends: int) -> None:
+    """On a clock that advances by one whenever it is read."""
+    problem = model(300, names=("efsignsgd", "fp16"))
+    whole = {each.name: each for each in planned(problem).decisions.rivals}
+    readings = count()
+    clock = Clock(ends=ends, began=0, now=lambda: float(next(readings)))
+    plan = plan_compression(problem, clock=clock)
+    assert plan.provenance.limit_fired
+    assert check(plan.decisions) == []
+    for rival in plan.decisions.rivals:
+        if not rival.cut and rival.name in whole:
+            assert rival == whole[rival.name]
+    assert any(rival.cut for rival in plan.decisions.rivals)
 
 
 def test_progress_names_what_is_at_work() -> None:

@@ -9,9 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from tests.codegen.compression.compression_plans import plan_with, small_problem
+from tests.treadle.cli.test_json_output import KEYS
 from treadle.cli.main import run
 from treadle.codegen import emit
 from treadle.codegen.targets import generate
+from treadle.passes.compression.run import slower
 from treadle.planner.passes.compression.decided import decided
 from treadle.planner.passes.compression.decisions import GradientGroup
 from treadle.planner.passes.compression.problem import Gradient
@@ -44,11 +46,18 @@ def folder(tmp_path: Path) -> Path:
 def test_two_ranks_run_the_hook_and_compare_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["run", str(folder), "--backend", "gloo", "--steps", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["schema"] == "treadle.run-compression/1"
+    assert found.pop("schema") == "treadle.run-compression/1"
+    assert found.keys() == KEYS["run-compression"][0]
     assert (found["world"], found["identity_equal"], found["ranks_equal"], found["findings"]) == (2, True, True, [])
     assert 0 < found["relative_error"] < 1.5
     assert found["sent_bytes"]["measured"] == found["sent_bytes"]["planned"]
     assert min(found["iteration_ns"].values()) > 0
+
+
+def test_a_planned_exchange_that_is_slower_is_said_to_be() -> None:
+    assert slower(2_000_000, 2_000_000) == ()
+    (line,) = slower(3_000_000, 2_000_000)
+    assert "the planned exchange takes 3 ms, 1.50x of the 2 ms of DistributedDataParallel" in line
 
 
 @pytest.mark.parametrize(

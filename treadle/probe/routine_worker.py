@@ -34,21 +34,22 @@ class RoutineSeries(NamedTuple):
 
 
 def measured_routines(
-    groups: ScopeGroups, timer: CallTimer, on_step: Callable[[str], None]
+    groups: ScopeGroups, timer: CallTimer, on_step: Callable[[str], None], largest: int | None = None
 ) -> dict[RoutineSeries, dict[int, float]]:
-    """Ns by collective and the bytes that each rank brings; all groups of a scope work at the same time."""
+    """Ns by collective and the bytes that each rank brings, up to the first size from `largest` on; all groups of a
+    scope work at the same time."""
     found: dict[RoutineSeries, dict[int, float]] = {}
     steps = PASSES * collectives(groups)
     for number, (scope, routine) in enumerate(steps):
         on_step(f"{number}/{len(steps)} collectives: {routine}, {scope}")
         group = groups.of(scope)
         by_size = found.setdefault(RoutineSeries(routine, scope, distributed.get_world_size(group)), {})
-        for size, ns in _times(routine, group, timer):
+        for size, ns in _times(routine, group, timer, largest or MOST_BYTES):
             by_size[size] = min(ns, by_size.get(size, ns))
     return found
 
 
-def _times(routine: Routine, group: Any, timer: CallTimer) -> Iterator[tuple[int, float]]:
+def _times(routine: Routine, group: Any, timer: CallTimer, largest: int) -> Iterator[tuple[int, float]]:
     """Bytes and ns, up to a size that takes long."""
     ranks = distributed.get_world_size(group)
     dtype = torch.float32 if routine in SUMS else torch.uint8
@@ -58,7 +59,7 @@ def _times(routine: Routine, group: Any, timer: CallTimer) -> Iterator[tuple[int
         out = source if routine in IN_PLACE else _result(routine, group, source)
         ns = timer.ns(partial(run, routine, group, source, out))
         yield source.nbytes, ns
-        if ns > LONGEST_NS or 4 * ranks * source.nbytes > MOST_BYTES:
+        if ns > LONGEST_NS or size >= largest or 4 * ranks * source.nbytes > MOST_BYTES:
             break
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from treadle.planner.documents.scalars import format_time
+from treadle.planner.documents.scalars import format_time, many
 from treadle.planner.passes.compression.decisions import CompressionDecisions
 from treadle.planner.passes.compression.problem import CompressionProblem
 
@@ -27,6 +28,11 @@ def compressed(decisions: CompressionDecisions) -> Compressed:
             elements += decisions.problem.elements(group.first, group.last)
             groups[group.compressor] = groups.get(group.compressor, 0) + 1
     return Compressed(gradients, elements, groups)
+
+
+def compressors_of(groups: Mapping[str, int]) -> str:
+    """The compressors with their numbers of groups."""
+    return ", ".join(f"{name} for {many(count, 'group')}" for name, count in sorted(groups.items()))
 
 
 def exposed_ns(problem: CompressionProblem, time_ns: int) -> int:
@@ -52,7 +58,8 @@ def reason(decisions: CompressionDecisions) -> str:
             for each in problem.gradients
         )
     name = min(encoding, key=lambda each: (encoding[each], each))
+    why = "links cost less than encoding" if exposed < encoding[name] else "encoding takes more than it saves on links"
     return (
-        f"links cost less than encoding: the exchange as it is adds {format_time(exposed)} to the operators, and "
+        f"{why}: the exchange as it is adds {format_time(exposed)} to the operators, and "
         f"encoding and decoding every gradient once with {name} takes {format_time(encoding[name])}"
     )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from treadle.capture.load import ModelStep
+    from treadle.job.kept import CostCache
     from treadle.planner.solver import Progress
 
 
@@ -34,6 +35,8 @@ class JobInputs(NamedTuple):
     """Time limit of the whole job; the clock of each plan has its share."""
     unplanned: StepTimes | None = None
     """The step without plans, as it was measured here; None where costs are modelled."""
+    kept_bytes: int = 0
+    """What the plans made so far keep between steps."""
 
 
 class JobPlan(NamedTuple):
@@ -63,6 +66,10 @@ class RankStep:
     loss_of: Callable[[ModelStep], Tensor]
     exchanges: list[Callable[[], None]] = field(default_factory=list)
     """Called in this order after the backward pass; together they average the gradients over the ranks."""
+    kept: list[Callable[[], list[Tensor]]] = field(default_factory=list)
+    """Called for the tensors that live between steps, in addition to those of the model."""
+    exact: bool = False
+    """Whether nothing may be lost where plans lose a part of the gradients, so that numbers can be compared."""
 
 
 class StepTimes(NamedTuple):
@@ -166,6 +173,8 @@ class PartPrediction(NamedTuple):
     """Peak of live tensors of the forward and backward pass, where the part plans it."""
     exchange_bytes: int = 0
     """The most that its messages take at once, in addition to what lives after the backward pass."""
+    kept_bytes: int = 0
+    """What it keeps between steps, part of `exchange_bytes`."""
 
 
 class PartReport(NamedTuple):
@@ -176,17 +185,26 @@ class PartReport(NamedTuple):
     """Promises that the training did not keep, or without one, that it will not."""
     unchecked: str = ""
     """A clause on what the checker of its plans relies on."""
+    details: tuple[Card, ...] = ()
+    """Cards that come after those of every job."""
 
 
 class JobPart(ABC):
     """The part of one pass in a job, made from the job file before anything long begins."""
 
-    exchanges: ClassVar[bool] = False
-    """Whether its plans exchange something between the ranks; then what that costs is measured before they are made."""
+    keeps: ClassVar[bool] = False
+    """Whether its plans keep tensors between steps: they are made first, and those of other parts leave the bytes."""
 
-    def wants(self) -> Mapping[str, WantedDocument]:
-        """Documents that the job file names for this part, by role."""
+    def wants(self, hardware: Hardware) -> Mapping[str, WantedDocument]:
+        """Documents that the job file names for this part, or that ship for `hardware`, by role."""
         return {}
+
+    def with_measured(
+        self, trace: Trace, hardware: Hardware, others: Inputs, say: Callable[[str], None], cache: CostCache
+    ) -> tuple[Hardware, Inputs]:
+        """The hardware and the documents of `wants` with what the part's plans cost on processes of this machine, where
+        it exchanges something between them."""
+        return hardware, others
 
     @abstractmethod
     def plans(self, given: JobInputs) -> Sequence[JobPlan]:
@@ -205,6 +223,11 @@ class JobPart(ABC):
     def prediction(self, plans: Mapping[str, Plan]) -> PartPrediction:
         """Predictions of the part's plans, by name."""
         return PartPrediction()
+
+    def loses(self, plans: Mapping[str, Plan]) -> str:
+        """What in its plans loses a part of the gradients, in a few words; nothing where numbers are those of plain
+        training but for rounding."""
+        return ""
 
     def report(self, plans: Mapping[str, Plan], peak: int | None, measured: TrainingComparison | None) -> PartReport:
         """The part's plans, by name, next to a training, if there was one, else next to the predicted `peak` of live

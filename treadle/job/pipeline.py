@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,11 @@ class Planned:
         return {name: plan for part in self.parts for name, plan in part.plans.items()}
 
     @property
+    def losses(self) -> str:
+        """What loses a part of the gradients, in a few words; nothing where no plan does."""
+        return ", ".join(filter(None, (part.part.loses(part.plans) for part in self.parts)))
+
+    @property
     def inputs(self) -> Inputs:
         """The documents that plans were made from, by role."""
         return {"trace": self.given.trace, "hardware": self.given.hardware, **self.given.others}
@@ -80,14 +86,15 @@ def plan_job(
     from treadle.capture.load import load_function
     from treadle.job.costs import with_step_costs
     from treadle.job.kept import CostCache
-    from treadle.job.runtime_costs import with_runtime_costs
     from treadle.planner.graph.implementations.convolution import with_reading
     from treadle.probe.resolve import load_hardware
 
     job = load(path, Job)
     parts = [part for name in ROOMS if (part := room(name).job_part(job, str(path)))]
-    wants = {role: wanted for part in parts for role, wanted in part.wants().items()}
-    machine, places = beside(path, job.hardware), {role: beside(path, want.name) for role, want in wants.items()}
+    machine = beside(path, job.hardware)
+    hardware = load_hardware(machine, job.nodes)
+    wants = {role: wanted for part in parts for role, wanted in part.wants(hardware).items()}
+    places = {role: beside(path, want.name) for role, want in wants.items()}
     roles = {
         "trace": "trace",
         "hardware": "hardware",
@@ -97,7 +104,6 @@ def plan_job(
     for name, kind in {**kinds, "report.html": "page", "report.perfetto.json": "timeline"}.items():
         require_replaceable(out / name, kind, [str(path), machine, *places.values()])
     _say_replaced(out, job, say)
-    hardware = load_hardware(machine, job.nodes)
     others: Inputs = {role: load_named(want.kind, places[role]) for role, want in wants.items()}
     say(f"capture {job.model}")
     captured = replace(capture(load_function(job.model, path.parent), job.model), entry=job.model)
@@ -108,8 +114,8 @@ def plan_job(
         began = time.monotonic()
         if clock is not None:
             say("  the time limit is for the plans, not for what is measured before them")
-        if any(part.exchanges for part in parts):
-            hardware = with_runtime_costs(hardware, say, cache)
+        for part in parts:
+            hardware, others = part.with_measured(modelled, hardware, others, say, cache)
         trace, unplanned = with_step_costs(modelled, parts, _task(job, path), hardware.ranks, say, cache)
         clock = clock and clock.paused(time.monotonic() - began)
     else:
@@ -150,14 +156,13 @@ def _say_stays(planned: Planned, say: Say) -> None:
 
 def _plans(parts: Sequence[JobPart], given: JobInputs, say: Say, clock: Clock | None) -> tuple[PlannedPart, ...]:
     """Every part with its plans. A live line shows the plan at work and how far its search is."""
-    wanted = [(part, part.plans(given)) for part in parts]
-    left = sum(len(plans) for _, plans in wanted)
+    left = sum(len(part.plans(given)) for part in parts)
     planned, command = [], clock or clock_of(None)
     with live_line() as show:
         line = ProgressLine(show, lambda: command.elapsed_s)
-        for part, plans in wanted:
+        for part in sorted(parts, key=lambda part: not part.keeps):
             made: dict[str, Plan] = {}
-            for item in plans:
+            for item in part.plans(given):
                 say(f"plan {item.title}")
                 line.begin(item.name)
                 made[item.name] = plan = item.plan(None if clock is None else clock.share(left), line)
@@ -165,7 +170,10 @@ def _plans(parts: Sequence[JobPart], given: JobInputs, say: Say, clock: Clock | 
                 say(f"  {_quality(plan)}")
                 _say_ended(say, plan, given.limit_s)
             planned.append(PlannedPart(part, made))
-    return tuple(planned)
+            if kept := part.prediction(made).kept_bytes if part.keeps else 0:
+                say(f"  {format_bytes(kept)} are kept between steps, which other plans leave free")
+                given = given._replace(kept_bytes=given.kept_bytes + kept)
+    return tuple(sorted(planned, key=lambda made: parts.index(made.part)))
 
 
 def _say_ended(say: Say, plan: Plan, limit_s: float | None) -> None:
@@ -211,6 +219,7 @@ def run_job(planned: Planned, path: Path, say: Say) -> list[RankResult]:
     say(f"train {planned.job.run.steps} steps on {planned.world} processes, plainly and under the plans")
     changes = (planned_part.part.training(planned.given, planned.folder) for planned_part in planned.parts)
     task = _task(planned.job, path, tuple(change for change in changes if change is not None))
+    task = dataclasses.replace(task, lossy=bool(planned.losses))
     return launch(planned.world, work, (task,))
 
 

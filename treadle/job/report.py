@@ -9,19 +9,18 @@ from typing import Any
 
 from treadle.check.plan import quality
 from treadle.host.cores import cores
+from treadle.job.numbers import compare
 from treadle.job.part import MeasuredTraining, PartPrediction, PredictedRow, StepTimes, TrainingComparison
 from treadle.job.pipeline import Planned
 from treadle.job.train import RankResult, RankTraining
 from treadle.planner.documents.plan import Plan
-from treadle.planner.documents.scalars import format_bytes, many
+from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.trace import Trace
 from treadle.planner.passes import pass_of
 from treadle.report.cards import time_card
 from treadle.report.page import Card, Page, Section, Table
 from treadle.report.sections import certificate_sections, plan_section
 
-# Relative. Sums in another order differ in the last bits of float32; over a few steps they stay far below this.
-TOLERANCE = 1e-4
 TOLERATED = 1 / 3
 """How far a measured number may be from its prediction, relative to the prediction."""
 FRESH = "costs are those of an earlier run, --fresh-costs measures anew"
@@ -61,13 +60,15 @@ class JobSummary:
 
 def outcome(planned: Planned, results: Sequence[RankResult] | None) -> JobSummary:
     """Read the results of all ranks; without any, only what the plans predict."""
-    plain, ours = [rank.plain for rank in results or ()], [rank.planned for rank in results or ()]
-    measured = TrainingComparison(_measured(plain), _measured(ours)) if results else None
+    measured = None
+    if results:
+        plain, ours = ([getattr(rank, run) for rank in results] for run in ("plain", "planned"))
+        measured = TrainingComparison(_measured(plain), _measured(ours))
     predictions = [planned_part.part.prediction(planned_part.plans) for planned_part in planned.parts]
     in_passes, in_exchange = predicted_peaks(planned.given.trace, predictions)
     peak = None if in_passes is None else max(in_passes, in_exchange)
     reports = [planned_part.part.report(planned_part.plans, peak, measured) for planned_part in planned.parts]
-    cards = [card for report in reports for card in report.cards]
+    cards, details = ([card for r in reports for card in getattr(r, kind)] for kind in ("cards", "details"))
     failures = [failure for report in reports for failure in report.failures]
     notes = []
     if in_passes is not None and in_exchange > in_passes:
@@ -75,30 +76,14 @@ def outcome(planned: Planned, results: Sequence[RankResult] | None) -> JobSummar
         failures += notes if failures else []
     unchecked = tuple(report.unchecked for report in reports if report.unchecked)
     if results is None or measured is None:
-        return JobSummary(NOT_MEASURED, tuple(cards), tuple(failures), (), {}, unchecked)
+        return JobSummary(NOT_MEASURED, (*cards, *details), tuple(failures), (), {}, unchecked)
     unplanned = planned.given.unplanned
     busy = busy_share(measured.planned, cores())
     rows = [] if peak is None else [PredictedRow(PEAK, peak / 2**20, measured.planned.peak_bytes / 2**20, "MiB")]
     rows += times_rows(predictions, unplanned, measured.planned.step)
-    difference = max(abs(a - b) for a, b in zip(_losses(plain), _losses(ours), strict=True))
-    same = difference <= TOLERANCE * max(map(abs, _losses(plain)))
-    drift = max(rank.parameter_difference for rank in results)
-    close = drift <= TOLERANCE * max(rank.parameter_scale for rank in results)
-    steps = len(_losses(plain))
-    found = f"over {many(steps, 'step')}: largest difference of a mean loss {difference:.2g}, "
-    cards += [
-        _step_time(measured),
-        Card(
-            "same numbers",
-            "yes, measured" if same and close else "no",
-            same and close,
-            f"{found}of a parameter {drift:.2g}",
-        ),
-    ]
-    if not same:
-        failures.append(f"losses differ by {difference:.3g} from plain DistributedDataParallel")
-    if not close:
-        failures.append(f"parameters differ by {drift:.3g} from plain DistributedDataParallel after the last step")
+    numbers = compare(results, planned.losses)
+    cards += [_step_time(measured), *numbers.cards, *details]
+    failures += numbers.failures
     return JobSummary(
         verdict(rows, busy, reused=planned.reused) if unplanned else MODELLED,
         tuple(cards),
@@ -106,7 +91,7 @@ def outcome(planned: Planned, results: Sequence[RankResult] | None) -> JobSummar
         (
             predictions_table(rows, measured.plain.step.step_s, planned.world, busy, notes),
             _ranks_table(measured),
-            _losses_table(plain, ours),
+            numbers.table,
         ),
         {"measured peak": measured.planned.peak_bytes, "plain PyTorch": measured.plain.peak_bytes},
         unchecked,
@@ -153,25 +138,8 @@ def proved(planned: Planned, plan: Plan) -> str:
     return f"{quality(plan, proof.lower_bound)}, bound proved by the solver"
 
 
-def _losses(runs: Sequence[RankTraining]) -> list[float]:
-    """Mean loss over the ranks, step by step."""
-    return [sum(losses) / len(losses) for losses in zip(*(run.losses for run in runs), strict=True)]
-
-
 def _measured(runs: Sequence[RankTraining]) -> MeasuredTraining:
     return MeasuredTraining(tuple(run.measured for run in runs))
-
-
-def _losses_table(plain: Sequence[RankTraining], ours: Sequence[RankTraining]) -> Table:
-    rows = zip(_losses(plain), _losses(ours), strict=True)
-    return Table(
-        ("step", "loss, plain", "loss, planned", "difference"),
-        tuple(
-            (str(step + 1), f"{a:.6f}", f"{b:.6f}", f"{b - a:+.1e}" if b != a else "0")
-            for step, (a, b) in enumerate(rows)
-        ),
-        "Mean loss over the ranks.",
-    )
 
 
 def predicted_peaks(trace: Trace, predictions: Sequence[PartPrediction]) -> tuple[int | None, int]:

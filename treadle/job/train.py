@@ -32,6 +32,8 @@ class TrainingTask:
     steps: int
     learning_rate: float
     seed: int
+    lossy: bool = False
+    """Whether the plans lose a part of the gradients: then the steps also run without that loss."""
 
 
 @dataclass(frozen=True)
@@ -46,25 +48,34 @@ class RankTraining:
 class RankResult:
     plain: RankTraining
     planned: RankTraining
+    exact_losses: list[float]
+    """Losses of the compared steps under the plans without what they lose: those of `planned` where that is nothing."""
     parameter_difference: float
-    """Largest absolute difference between the parameters of both runs after the last compared step."""
+    """Largest absolute difference between parameters of the plain and the exact run after the last compared step."""
     parameter_scale: float
     """Largest absolute parameter, to read the difference against."""
+    parameters_agree: bool
+    """Whether the planned parameters are those of rank 0, bit by bit."""
 
 
 def work(rank: int, world: int, task: TrainingTask) -> RankResult:
-    """Train twice from the same seed on the same batches and compare."""
+    """Train plainly and under the plans from the same seed on the same batches and compare."""
     import torch
 
     torch.set_num_threads(1)
     plain_parameters, plain = _train(task, _plain(rank, world, task))
     planned_parameters, planned = _train(task, planned_step(rank, world, task))
-    pairs = list(zip(plain_parameters, planned_parameters, strict=True))
+    agree, exact_parameters, losses = _agree(planned_parameters), planned_parameters, planned.losses
+    if task.lossy:
+        exact_parameters, losses, _ = _compared(task, planned_step(rank, world, task, exact=True))
+    pairs = list(zip(plain_parameters, exact_parameters, strict=True))
     return RankResult(
         plain=plain,
         planned=planned,
+        exact_losses=losses,
         parameter_difference=max(float((a - b).abs().max()) for a, b in pairs),
         parameter_scale=max(float(a.abs().max()) for a, _ in pairs),
+        parameters_agree=agree,
     )
 
 
@@ -87,10 +98,11 @@ def timed_steps(task: TrainingTask, step: RankStep) -> MeasuredRank:
     return MeasuredRank(tuple(each.clock for each in steps), median(each.cpu_s for each in steps))
 
 
-def planned_step(rank: int, world: int, task: TrainingTask) -> RankStep:
+def planned_step(rank: int, world: int, task: TrainingTask, *, exact: bool = False) -> RankStep:
     """The step of a rank with every change of the task."""
     made = _fresh(task, task.seed)
     step = _rank_step(rank, world, made, made.model)
+    step.exact = exact
     for part in task.parts:
         part(step)
     return step
@@ -110,17 +122,35 @@ def _batch_of(task: TrainingTask, step: RankStep, number: int) -> ModelStep:
 
 def _train(task: TrainingTask, step: RankStep) -> tuple[list[Tensor], RankTraining]:
     """Parameters after the compared steps, and what was measured in those and in the timed ones."""
+    parameters, losses, peak = _compared(task, step)
+    return parameters, RankTraining(losses, timed_steps(task, step)._replace(peak_bytes=peak))
+
+
+def _compared(task: TrainingTask, step: RankStep) -> tuple[list[Tensor], list[float], int]:
+    """Parameters after the compared steps, their losses, and the highest peak of live tensors in bytes."""
     from treadle.runtime.meter import Meter
 
     optimizer, losses, peaks = _optimizer_of(task, step), [], []
     for number in range(task.steps):
         batch = _batch_of(task, step, number)
-        with Meter(step.model, batch.inputs) as iteration:
+        with Meter(step.model, batch.inputs, [kept() for kept in step.kept]) as iteration:
             taken = _step(step, batch, optimizer)
         losses.append(taken.loss)
         peaks.append(iteration.peak_bytes)
-    parameters = [parameter.detach().clone() for parameter in step.model.parameters()]
-    return parameters, RankTraining(losses, timed_steps(task, step)._replace(peak_bytes=max(peaks)))
+    return [parameter.detach().clone() for parameter in step.model.parameters()], losses, max(peaks)
+
+
+def _agree(parameters: list[Tensor]) -> bool:
+    """Whether they are those of rank 0, bit by bit. All ranks call it."""
+    import torch
+    from torch import distributed
+
+    same = True
+    for each in parameters:
+        first = each.contiguous().clone()
+        distributed.broadcast(first, 0)
+        same = same and torch.equal(first.view(torch.uint8), each.contiguous().view(torch.uint8))
+    return same
 
 
 class _Timed(NamedTuple):

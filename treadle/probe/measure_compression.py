@@ -65,6 +65,7 @@ class _Settings:
     names: tuple[str, ...]
     sizes: tuple[int, ...]
     maker: CodecMaker | None
+    node_ranks: int | None = None
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,13 @@ def measure_compression(
     together: int | None,
     command: str,
     *,
+    node_ranks: int | None = None,
     on_step: OnStep = lambda text: None,
     maker: CodecMaker | None = None,
 ) -> MeasuredCompression | None:
-    """Measure compressors on gradients of `sizes` bytes: in `together` processes at once, one by default.
+    """Measure compressors on gradients of `sizes` bytes: in `together` processes at once, one by default. With
+    `node_ranks` those processes are the ranks of CPU training, of one thread each and as many to a node: collectives
+    between them are measured too.
 
     Where the environment says that this process is one rank of several (torchrun, `treadle lab run`), all of them
     measure at once, collectives too; the first one has the result, the others None. `maker` makes other codecs than
@@ -106,7 +110,7 @@ def measure_compression(
     if importlib.util.find_spec("torch") is None:
         raise MissingBackendError("measuring needs torch; install it with: pip install 'treadle[torch]'")
     elements = tuple(sorted({size // 4 for size in sizes or SIZES}))
-    settings = _Settings(chosen, elements, maker)
+    settings = _Settings(chosen, elements, maker, node_ranks)
     if joined is not None:
         with started_rank() as here:
             found = _measured(settings, here.rank, here.world, on_step if here.rank == 0 else lambda text: None)
@@ -118,7 +122,7 @@ def measure_compression(
         assert together is not None
         found = launch(together, _work, (settings,), STALL_SECONDS, on_message=on_step)[0]
     world = joined[1] if joined else together or 1
-    return _document(found, world, joined is not None, command)
+    return _document(found, world, command)
 
 
 def _work(rank: int, world: int, settings: _Settings) -> _Times:
@@ -137,16 +141,20 @@ def _measured(settings: _Settings, rank: int, world: int, on_step: OnStep) -> _T
     from treadle.runtime.compression.routines import scope_groups
 
     device = torch.device("cpu")
-    is_joined = joined_rank() is not None
-    if torch.cuda.is_available():
+    is_joined, node_ranks = joined_rank() is not None, settings.node_ranks
+    if node_ranks is not None:
+        torch.set_num_threads(1)
+    elif torch.cuda.is_available():
         device = nccl_group()[1] if is_joined else torch.device("cuda", rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
     timer = CallTimer(device, world > 1)
     routines, issue = {}, {}
-    if is_joined:
+    if is_joined or node_ranks is not None:
         options = {"backend": "nccl"} if device.type == "cuda" else {}
-        groups = scope_groups(ranks_of_host(world), **options)
-        routines, issue = measured_routines(groups, timer, on_step), issue_times(groups, timer, on_step)
+        groups = scope_groups(node_ranks or ranks_of_host(world), **options)
+        largest = None if node_ranks is None else 4 * max(settings.sizes)
+        routines = measured_routines(groups, timer, on_step, largest)
+        issue = issue_times(groups, timer, on_step, largest)
     times = measured_compressors(
         settings.names, settings.sizes, PACKED, timer, settings.maker or measured_codec, on_step
     )
@@ -162,7 +170,7 @@ def ranks_of_host(world: int) -> int:
     return int(text)
 
 
-def _document(found: _Times, world: int, is_joined: bool, command: str) -> MeasuredCompression:
+def _document(found: _Times, world: int, command: str) -> MeasuredCompression:
     series = {each: fit_curve(by_size) for each, by_size in found.compressors.items()}
     fits = {series_text(each): fit for each, fit in series.items()}
     pack = next(fit for each, fit in series.items() if each.work == "pack")
@@ -188,7 +196,7 @@ def _document(found: _Times, world: int, is_joined: bool, command: str) -> Measu
         routines=tuple(routines),
         issue=issue,
         pack=Curve(points=pack.points),
-        sources=_sources(found, world, is_joined, command, len(compressors) // 2 if is_gpu else 0, issue is None),
+        sources=_sources(found, world, command, len(compressors) // 2 if is_gpu else 0, issue is None),
     )
     return MeasuredCompression(costs, fits)
 
@@ -222,7 +230,7 @@ def series_text(series: Series) -> str:
     return f"{series.work}{pieces} {series.name} on the {series.place}"
 
 
-def _sources(found: _Times, world: int, is_joined: bool, command: str, gpu: int, spare: bool) -> dict[str, str]:
+def _sources(found: _Times, world: int, command: str, gpu: int, spare: bool) -> dict[str, str]:
     """By path prefix; the first `gpu` compressors ran on a GPU."""
     at_once = f"{world} processes at once, medians" if world > 1 else "one process, the least"
     how = f"measured: `{command}`, {at_once} of repeats, fitted with a plateau"
@@ -234,7 +242,7 @@ def _sources(found: _Times, world: int, is_joined: bool, command: str, gpu: int,
     else:
         sources = {"compressors": f"{how}; {cpu}, " + ("device and host" if spare else "without a core to spare")}
     sources["pack"] = f"{how}; {found.device if gpu else cpu}, of {PACKED} gradients"
-    if is_joined:
+    if found.routines:
         sources["routines"] = f"{how}; {'NCCL' if gpu else 'gloo'}"
         if not gpu:
             sources["issue"] = f"what matrix products lose to an allreduce of another thread; {cpu} for all ranks"

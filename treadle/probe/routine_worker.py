@@ -34,21 +34,22 @@ class RoutineSeries(NamedTuple):
 
 
 def measured_routines(
-    groups: ScopeGroups, timer: CallTimer, on_step: Callable[[str], None]
+    groups: ScopeGroups, timer: CallTimer, on_step: Callable[[str], None], largest: int | None = None
 ) -> dict[RoutineSeries, dict[int, float]]:
-    """Ns by collective and the bytes that each rank brings; all groups of a scope work at the same time."""
+    """Ns by collective and the bytes that each rank brings, up to the first size from `largest` on; all groups of a
+    scope work at the same time."""
     found: dict[RoutineSeries, dict[int, float]] = {}
     steps = PASSES * collectives(groups)
     for number, (scope, routine) in enumerate(steps):
         on_step(f"{number}/{len(steps)} collectives: {routine}, {scope}")
         group = groups.of(scope)
         by_size = found.setdefault(RoutineSeries(routine, scope, distributed.get_world_size(group)), {})
-        for size, ns in _times(routine, group, timer):
+        for size, ns in _times(routine, group, timer, largest or MOST_BYTES):
             by_size[size] = min(ns, by_size.get(size, ns))
     return found
 
 
-def _times(routine: Routine, group: Any, timer: CallTimer) -> Iterator[tuple[int, float]]:
+def _times(routine: Routine, group: Any, timer: CallTimer, largest: int) -> Iterator[tuple[int, float]]:
     """Bytes and ns, up to a size that takes long."""
     ranks = distributed.get_world_size(group)
     dtype = torch.float32 if routine in SUMS else torch.uint8
@@ -58,7 +59,7 @@ def _times(routine: Routine, group: Any, timer: CallTimer) -> Iterator[tuple[int
         out = source if routine in IN_PLACE else _result(routine, group, source)
         ns = timer.ns(partial(run, routine, group, source, out))
         yield source.nbytes, ns
-        if ns > LONGEST_NS or 4 * ranks * source.nbytes > MOST_BYTES:
+        if ns > LONGEST_NS or size >= largest or 4 * ranks * source.nbytes > MOST_BYTES:
             break
 
 
@@ -70,9 +71,11 @@ def _result(routine: Routine, group: Any, source: torch.Tensor) -> torch.Tensor 
     return source.new_empty(result_elements(routine, source.numel(), ranks))
 
 
-def issue_times(groups: ScopeGroups, timer: CallTimer, on_step: Callable[[str], None]) -> dict[int, float]:
-    """Ns that an allreduce of all ranks takes of what they compute, by the bytes that a rank sends; none on GPUs, where
-    the host has nothing else to do."""
+def issue_times(
+    groups: ScopeGroups, timer: CallTimer, on_step: Callable[[str], None], largest: int | None = None
+) -> dict[int, float]:
+    """Ns that an allreduce of all ranks takes of what they compute, by the bytes that a rank sends, up to the first
+    size from `largest` on; none on GPUs, where the host has nothing else to do."""
     found: dict[int, float] = {}
     if timer.device.type == "cuda":
         return found
@@ -83,7 +86,7 @@ def issue_times(groups: ScopeGroups, timer: CallTimer, on_step: Callable[[str], 
         call = partial(run, "allreduce", groups.flat, vector, vector)
         sent = sent_bytes("allreduce", ranks, vector.nbytes)
         found[sent] = max([*found.values(), timer.delay_ns(call)])
-        if timer.ns(call) > LONGEST_NS:
+        if timer.ns(call) > LONGEST_NS or size >= (largest or MOST_BYTES):
             break
     return found
 

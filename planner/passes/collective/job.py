@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from treadle.planner.documents.scalars import Name, Positive, Record
+from treadle.planner.documents.job import ExchangeSection
+from treadle.planner.documents.scalars import Name, Positive
 
 
-class CollectiveJob(Record, frozen=True, kw_only=True):
+class CollectiveJob(ExchangeSection, frozen=True, kw_only=True):
     sketch: Name
     """A shipped sketch or a path next to the job file."""
     buckets: Positive = 1

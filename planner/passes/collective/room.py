@@ -20,7 +20,7 @@ class Collective(Pass[CollectiveDecisions]):
     name = "collective"
     system = "TACCL"
     decisions = CollectiveDecisions
-    job = CollectiveJob
+    job = CollectiveJob | None
     roles = {"hardware": Hardware, "sketch": Sketch, "pattern": Pattern}
 
     def check(self, decisions: CollectiveDecisions) -> list[str]:

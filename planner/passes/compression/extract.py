@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from treadle.planner.documents.compression_costs import CompressionCosts, CompressorCost, Curve, Point, RoutineCost
 from treadle.planner.documents.hardware import Hardware, Transport
 from treadle.planner.documents.selection import Selection
@@ -29,12 +31,13 @@ def problem_of(
     compressors: Sequence[str],
     *,
     planned: Selection | None = None,
+    where: str = "--compressor",
 ) -> CompressionProblem:
     """The problem of the trace's gradients on all ranks of the profile, with the named compressors as candidates.
 
-    planned: plans of an allreduce by size, which may send a dense group. Raises InputError for a trace without
-    gradients or times, gradients other than float32, unequal nodes, compressors without costs, and plans for other
-    ranks.
+    planned: plans of an allreduce by size, which may send a dense group. where: what errors call the names. Raises
+    InputError for a trace without gradients or times, gradients other than float32, unequal nodes, compressors without
+    costs, and plans for other ranks.
     """
     forward_ns, gradients = gradients_of(trace)
     problem = CompressionProblem(
@@ -46,7 +49,7 @@ def problem_of(
         gradients=gradients,
         intra=intra_link(hardware) if hardware.devices_per_node > 1 else None,
         inter=inter_link(hardware) if hardware.nodes > 1 else None,
-        compressors=_chosen(costs, compressors),
+        compressors=_chosen(costs, compressors, where),
         routines=_fitting(costs.routines, hardware),
         issue=costs.issue,
         planned=None if planned is None else planned_curve(planned, hardware),
@@ -55,6 +58,12 @@ def problem_of(
     for path, found, expected in problem.problems():
         raise InputError(f"as a compression problem: found {found}, expected {expected}", where=trace.name, path=path)
     return problem
+
+
+def at_once(problem: CompressionProblem) -> CompressionProblem:
+    """The problem where gradients are exchanged after the backward pass: all of them are ready when it has ended."""
+    ready = tuple(replace(gradient, backward_ns=0) for gradient in problem.gradients)
+    return replace(problem, gradients=ready, forward_ns=problem.forward_ns + problem.backward_ns)
 
 
 def gradients_of(trace: Trace) -> tuple[int, tuple[Gradient, ...]]:
@@ -160,7 +169,7 @@ def _sent(alpha_us: float, beta: float, message: MessageCost) -> GradientLink:
     return GradientLink(alpha_us=fixed, beta_us_per_MB=max(beta, message.copy_us_per_MB + message.sum_us_per_MB))
 
 
-def _chosen(costs: CompressionCosts, names: Sequence[str]) -> tuple[CompressorCost, ...]:
+def _chosen(costs: CompressionCosts, names: Sequence[str], where: str) -> tuple[CompressorCost, ...]:
     """The costs of the named compressors. Raises InputError for one that was not measured."""
     known = [_canonical(cost.name) for cost in costs.compressors]
     wanted = dict.fromkeys(map(_canonical, names))
@@ -170,7 +179,7 @@ def _chosen(costs: CompressionCosts, names: Sequence[str]) -> tuple[CompressorCo
             text = f"found {name}, expected one with costs in {costs.name}: {listed}"
             if name.partition(":")[0] in ALGORITHMS:
                 text += f"; `treadle profile measure --compression {name}` measures it"
-            raise InputError(text, where="--compressor")
+            raise InputError(text, where=where)
     return tuple(cost for cost, name in zip(costs.compressors, known, strict=True) if name in wanted)
 
 

@@ -11,6 +11,7 @@ from treadle.planner.documents.selection import Selection
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
 from treadle.planner.passes.compression.decisions import CompressionDecisions
+from treadle.planner.passes.compression.job import CompressionJob
 from treadle.planner.passes.compression.problem import CompressionProblem
 from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound
 
@@ -19,6 +20,7 @@ class CompressionPass(Pass[CompressionDecisions]):
     name = "compression"
     system = "Espresso, Cupcake"
     decisions = CompressionDecisions
+    job = CompressionJob | None
     roles = {
         "trace": Trace,
         "hardware": Hardware,
@@ -87,8 +89,9 @@ class CompressionPass(Pass[CompressionDecisions]):
 
 
 def _problem(plan: Plan[CompressionDecisions], found: Inputs) -> CompressionProblem | None:
-    """The problem that the inputs describe; None where they do not suffice."""
-    from treadle.planner.passes.compression.extract import problem_of
+    """The problem that the inputs describe, all ready at once where it is so in the plan; None where they do not
+    suffice."""
+    from treadle.planner.passes.compression.extract import at_once, problem_of
 
     solved, given = plan.decisions.problem, found.get("problem")
     trace, hardware, costs = found.get("trace"), found.get("hardware"), found.get("costs")
@@ -100,7 +103,8 @@ def _problem(plan: Plan[CompressionDecisions], found: Inputs) -> CompressionProb
     if trace.costs.model == "absent" or ("collectives" in plan.inputs and collectives is None):
         return None
     planned = collectives if isinstance(collectives, Selection) else None
-    return problem_of(trace, hardware, costs, solved.names, planned=planned)
+    problem = problem_of(trace, hardware, costs, solved.names, planned=planned)
+    return problem if solved.backward_ns else at_once(problem)
 
 
 PASS = CompressionPass()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from treadle.job.part import (
     JobInputs,
@@ -17,6 +17,7 @@ from treadle.job.part import (
     Unplanned,
     WantedDocument,
 )
+from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.sketch import Sketch
@@ -25,19 +26,27 @@ from treadle.planner.graph.gradients import Bucket, buckets_of
 from treadle.planner.passes import require_pass
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.job import CollectiveJob
+from treadle.planner.passes.interface import Inputs
 from treadle.planner.search.clock import Clock
 
 if TYPE_CHECKING:
+    from treadle.job.kept import CostCache
     from treadle.planner.solver import Progress
 
 
 @dataclass(frozen=True)
 class CollectivePart(JobPart):
-    exchanges: ClassVar[bool] = True
     job: CollectiveJob
 
-    def wants(self) -> Mapping[str, WantedDocument]:
+    def wants(self, hardware: Hardware) -> Mapping[str, WantedDocument]:
         return {"sketch": WantedDocument(self.job.sketch, Sketch)}
+
+    def with_measured(
+        self, trace: Trace, hardware: Hardware, others: Inputs, say: Callable[[str], None], cache: CostCache
+    ) -> tuple[Hardware, Inputs]:
+        from treadle.job.runtime_costs import with_runtime_costs
+
+        return with_runtime_costs(hardware, say, cache), others
 
     def plans(self, given: JobInputs) -> Sequence[JobPlan]:
         return [

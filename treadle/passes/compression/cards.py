@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.passes.compression.words import compressed, reason
+from treadle.passes.compression.words import compressed, compressors_of, reason
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import many
 from treadle.planner.passes.compression.decisions import CompressionDecisions
@@ -13,15 +13,18 @@ from treadle.report.page import Card
 def compression_cards(plan: Plan[CompressionDecisions]) -> tuple[Card, ...]:
     """Predicted time against gradients as they are, what is compressed, the bound and the check."""
     decisions = plan.decisions
-    found, gradients = compressed(decisions), len(decisions.problem.gradients)
     peer = "every gradient as it is and alone"
-    what = Card("compressed", "nothing", None, reason(plan))
-    if found.groups:
-        named = ", ".join(f"{name} for {many(count, 'group')}" for name, count in sorted(found.groups.items()))
-        what = Card("compressed", f"{found.gradients} of {many(gradients, 'gradient')}", None, named)
     return (
         time_card("iteration time", decisions.time_ns, decisions.uncompressed_ns, peer, "predicted"),
-        what,
+        compressed_card(plan),
         bound_card(plan),
         Card("sums", "checked, not run", None, CHECKED.format("every rank ends with the sum of all")),
     )
+
+
+def compressed_card(plan: Plan[CompressionDecisions]) -> Card:
+    """How many gradients are compressed and by what, or why none is."""
+    found, gradients = compressed(plan.decisions), len(plan.decisions.problem.gradients)
+    if not found.groups:
+        return Card("compressed", "nothing", None, reason(plan))
+    return Card("compressed", f"{found.gradients} of {many(gradients, 'gradient')}", None, compressors_of(found.groups))

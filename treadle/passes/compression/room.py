@@ -7,15 +7,24 @@ from typing import TYPE_CHECKING
 
 from treadle.codegen.interface import Timeline
 from treadle.passes.interface import Room, RunOptions, SectionContext, Simulated
+from treadle.planner.documents.job import Job
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_time
 from treadle.planner.passes.compression.decisions import CompressionDecisions
+from treadle.planner.passes.compression.job import CompressionJob
 
 if TYPE_CHECKING:
+    from treadle.job.part import JobPart
     from treadle.report.page import Card, Section
 
 
 class CompressionRoom(Room[CompressionDecisions]):
+    def job_part(self, job: Job, where: str) -> JobPart | None:
+        from treadle.passes.compression.job import CompressionPart
+
+        section = job.section(CompressionJob)
+        return None if section is None else CompressionPart(section, where)
+
     def cards(self, plan: Plan[CompressionDecisions], context: SectionContext) -> tuple[Card, ...]:
         from treadle.passes.compression.cards import compression_cards
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from treadle.passes.compression.figure import LANES, ExchangeLanes, exchanges_svg
-from treadle.passes.compression.words import compressed, exposed_ns, name_of, reason, sent
+from treadle.passes.compression.words import compressed, compressors_of, exposed_ns, name_of, reason, sent
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, format_time, many
 from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup
@@ -91,7 +91,7 @@ def _text(plan: Plan[CompressionDecisions]) -> str:
     ranks = f"{many(problem.machines, 'node')} of {many(problem.devices, 'rank')}"
     gradients = len(problem.gradients)
     if found.groups:
-        used = ", ".join(f"{name} for {many(count, 'group')}" for name, count in sorted(found.groups.items()))
+        used = compressors_of(found.groups)
         what = f"{found.gradients} of {many(gradients, 'gradient')} are compressed: {used}."
     else:
         what = f"Nothing is compressed: {reason(plan)}."

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from treadle.planner.documents.compression_costs import CompressorCost
 from treadle.planner.documents.plan import Plan
-from treadle.planner.documents.scalars import format_bytes, format_time
+from treadle.planner.documents.scalars import format_bytes, format_time, many
 from treadle.planner.passes.compression.decisions import CompressionDecisions, CompressionRival, GradientGroup
 from treadle.planner.passes.compression.payload import payload_bytes
 from treadle.planner.passes.compression.problem import DTYPE_BYTES, CompressionProblem
@@ -52,6 +53,11 @@ def sent(decisions: CompressionDecisions) -> str:
     """The bytes that a rank sends, which are the most that it may send where the busiest rank differs between steps."""
     rooted = any(step.partition("@")[0] in ROOTED for group in decisions.groups for step in group.steps)
     return f"{'at most ' if rooted else ''}{format_bytes(decisions.sent_bytes)}"
+
+
+def compressors_of(groups: Mapping[str, int]) -> str:
+    """The compressors with their numbers of groups."""
+    return ", ".join(f"{name} for {many(count, 'group')}" for name, count in sorted(groups.items()))
 
 
 def exposed_ns(problem: CompressionProblem, time_ns: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,7 +46,9 @@ class MemoryPart(JobPart):
         from treadle.planner.passes.memory.extract.problem import problem_from_trace
         from treadle.planner.passes.memory.planning import MemoryOptions, plan_memory, with_budget
 
-        options = MemoryOptions() if given.limit_s is None else MemoryOptions(time_limit_s=given.limit_s)
+        options = MemoryOptions(reserve_bytes=given.kept_bytes)
+        if given.limit_s is not None:
+            options = replace(options, time_limit_s=given.limit_s)
 
         def plan(clock: Clock | None, on_progress: Callable[[Progress], None]) -> Plan:
             problem = with_budget(problem_from_trace(given.trace), self.budget)

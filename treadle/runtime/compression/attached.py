@@ -14,14 +14,12 @@ from treadle.planner.errors import InputError
 from treadle.planner.machine.compressors import keeps_residual
 from treadle.planner.passes import require_pass
 from treadle.planner.passes.compression.decisions import CompressionDecisions
-from treadle.runtime.agreement import agreed
-from treadle.runtime.compression import routines, setup
+from treadle.runtime.compression import setup
 from treadle.runtime.compression.coders import Coders
 from treadle.runtime.compression.ddp import DdpExchange
-from treadle.runtime.compression.exchange import PlannedExchange, lost_rank
-from treadle.runtime.compression.group_run import Grid, GroupRun
+from treadle.runtime.compression.exchange import lost_rank
+from treadle.runtime.compression.group_run import Grid
 from treadle.runtime.compression.lanes import Issue
-from treadle.runtime.compression.streams import CudaStreams
 from treadle.runtime.compression.watch import watch_of
 
 CALLER = "treadle.compress.attach"
@@ -63,27 +61,9 @@ def attach_ddp(
 
     grid, order = setup.agreed_on(checked, decisions)
     device = next(iter(parameters.values())).device
-    call = setup.call_of(routines.scope_groups(decisions.problem.devices))
-    gradients = decisions.problem.gradients
-
-    def made() -> list[GroupRun]:
-        runs = []
-        for each in decisions.groups:
-            inside = gradients[each.first : each.last + 1]
-            names, elements = [gradient.name for gradient in inside], sum(gradient.elements for gradient in inside)
-            runs.append(setup.run_of(each, names, elements, grid, call, coders.coder, device))
-        return runs
-
-    exchange = PlannedExchange(
-        [gradient.elements for gradient in gradients],
-        [(each.first, each.last) for each in decisions.groups],
-        agreed(made),
-        order if device.type == "cpu" else setup.in_one_lane(order),
-        decisions.problem.host_workers,
-        CudaStreams(device) if device.type == "cuda" else None,
-    )
+    exchange = setup.exchange_of(decisions, grid, order, coders, device)
     watch = watch_of(distributed.group.WORLD, lambda rank: exchange.fail(lost_rank(rank)))
     exchange.lost_within = watch.lost_within
-    ordered: list[nn.Parameter] = [parameters[gradient.name] for gradient in gradients]
+    ordered: list[nn.Parameter] = [parameters[gradient.name] for gradient in decisions.problem.gradients]
     unordered = {number for number, each in enumerate(decisions.groups) if not keeps_residual(each.compressor)}
     return DdpExchange(model, ordered, exchange, coders, watch, unordered)

@@ -94,6 +94,11 @@ class KernelCoders(Coders):
             lost, new = many(len(dropped), "group"), many(len(fresh), "group")
             log.warning("the plan differs from that of the state: residuals of %s dropped, of %s start at 0", lost, new)
 
+    def kept(self) -> list[Tensor]:
+        """All tensors that are kept from one iteration to the next."""
+        states = (each.state_dict()["kept"].values() for each in (self.own, self.shared))
+        return [tensor for state in states for tensors in state for tensor in tensors.values()]
+
     def norms(self) -> dict[str, float]:
         found = {**self.own.norms(), **self.shared.norms()}
         return {f"{key[0]}, step {key[2]}": norm for key, norm in found.items()}  # type: ignore[index]

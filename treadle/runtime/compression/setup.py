@@ -17,9 +17,11 @@ from treadle.planner.passes.compression.decisions import CompressionDecisions, G
 from treadle.planner.passes.compression.payload import links
 from treadle.runtime.agreement import agreed
 from treadle.runtime.compression import routines
-from treadle.runtime.compression.coders import OnHost
+from treadle.runtime.compression.coders import Coders, OnHost
+from treadle.runtime.compression.exchange import PlannedExchange
 from treadle.runtime.compression.group_run import Call, Coder, Grid, GroupRun
 from treadle.runtime.compression.lanes import Issue
+from treadle.runtime.compression.streams import CudaStreams
 
 T = TypeVar("T")
 CoderOf = Callable[[str, Sequence[str], str], Coder]
@@ -141,3 +143,29 @@ def run_of(
 ) -> GroupRun:
     """What executes the steps of a group. Raises what `coders_of` raises."""
     return GroupRun(group.steps, elements, grid, call, coders_of(group, names, coder_of, device), device)
+
+
+def exchange_of(
+    decisions: CompressionDecisions, grid: Grid, order: Sequence[Issue], coders: Coders, device: torch.device
+) -> PlannedExchange:
+    """The exchange of the gradients of a plan, with process groups of its own. All ranks call it together. Raises what
+    `coders_of` raises, on all of them alike."""
+    call = call_of(routines.scope_groups(decisions.problem.devices))
+    gradients = decisions.problem.gradients
+
+    def made() -> list[GroupRun]:
+        runs = []
+        for each in decisions.groups:
+            inside = gradients[each.first : each.last + 1]
+            names, elements = [gradient.name for gradient in inside], sum(gradient.elements for gradient in inside)
+            runs.append(run_of(each, names, elements, grid, call, coders.coder, device))
+        return runs
+
+    return PlannedExchange(
+        [gradient.elements for gradient in gradients],
+        [(each.first, each.last) for each in decisions.groups],
+        agreed(made),
+        order if device.type == "cpu" else in_one_lane(order),
+        decisions.problem.host_workers,
+        CudaStreams(device) if device.type == "cuda" else None,
+    )

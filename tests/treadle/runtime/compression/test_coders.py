@@ -12,6 +12,7 @@ from torch import Tensor
 from tests.treadle.runtime.compression.plans import decisions_of
 from tests.treadle.runtime.compression.threads import Shared
 from treadle.planner.errors import InputError
+from treadle.runtime.compression.at_once import kept_bytes
 from treadle.runtime.compression.coders import KernelCoders, OnHost
 from treadle.runtime.compression.group_run import Grid
 from treadle.runtime.compression.setup import run_of
@@ -70,6 +71,30 @@ def test_every_rank_gets_one_result_whose_mean_over_iterations_is_the_sum() -> N
             assert all(torch.equal(each[iteration][number], ranks[0][iteration][number]) for each in ranks), case
         mean = torch.stack([results[number] for results in ranks[0]]).mean(0)
         assert (mean - expected).norm() < 0.25 * expected.norm(), case
+
+
+def test_what_is_kept_between_steps_has_the_predicted_bytes() -> None:
+    """By the storages of tensors, as the peak of a job counts them."""
+    shared = Shared(2, 2)
+    every = [decisions_of([("w", ELEMENTS)], [(0, 0, compressor, steps)], 2, 2) for compressor, steps in CASES[:-1]]
+
+    def work(grid: Grid) -> list[int]:
+        found = []
+        for each in every:
+            coders = KernelCoders(grid.rank, 4)
+            call = partial(shared.call, grid.rank)
+            run = run_of(each.groups[0], ["w"], ELEMENTS, grid, call, coders.coder, torch.device("cpu"))
+            run.start(run.flat)
+            for step in range(len(run.steps)):
+                run.step(step)
+            tensors = [run.flat, *run.buffers.values(), *coders.kept()]
+            sizes = {tensor.data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+            found.append(sum(sizes.values()))
+        return found
+
+    ranks = shared.run(work)
+    for number, (each, case) in enumerate(zip(every, CASES, strict=False)):
+        assert kept_bytes(each) == max(rank[number] for rank in ranks), case
 
 
 @pytest.mark.parametrize(

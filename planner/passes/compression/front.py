@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from treadle.planner.passes.compression.candidates import Named
 from treadle.planner.passes.compression.decisions import GradientGroup, Groups
 from treadle.planner.passes.compression.group_costs import Times
-from treadle.planner.passes.compression.payload import StepWork, works, works_of
+from treadle.planner.passes.compression.payload import Prices, StepWork, works_of
 from treadle.planner.passes.compression.problem import CompressionProblem
 
 WIDTH = 12
@@ -108,8 +108,8 @@ class _Prices:
         pack = self.problem.pack
         copied = pack.at(elements) if several and pack is not None else 0
         if elements not in self.known:
-            rows = [works(self.problem, name, steps, elements) for name, steps in self.palette]
-            self.known[elements] = _arrays(rows)
+            prices = Prices(self.problem, elements)
+            self.known[elements] = _arrays([prices.works(*named) for named in self.palette])
         return copied, self.known[elements]
 
 

@@ -20,10 +20,11 @@ from treadle.planner.passes.compression.decided import plain_option
 from treadle.planner.passes.compression.options import Option
 from treadle.planner.passes.compression.payload import works
 from treadle.planner.passes.compression.problem import DTYPE_BYTES, CompressionProblem
+from treadle.planner.passes.compression.sizes import LARGEST
 
 Times = NDArray[np.int64]
 Decoding = Literal["fold", "tail", "ignore"]
-POLLED = 1024
+POLLED = 1 << 14
 """Sizes that are priced between two looks at the clock."""
 
 
@@ -85,23 +86,19 @@ def costs_of(problem: CompressionProblem, name: str | None, expired: Callable[[]
     LimitError once it is `expired`, for there may be millions of ranges."""
     steps = plain_option(problem) if name is None else inter_allgather(problem, places_of(problem, name)[0])
     total = _sums([gradient.elements for gradient in problem.gradients])
-    priced: dict[int, tuple[int, int, int]] = {}
-
-    def part(place: int) -> Callable[[int], int]:
-        def cost(elements: int) -> int:
-            if elements not in priced:
-                if len(priced) % POLLED == POLLED - 1 and expired():
-                    raise LimitError("the limit ended the pricing of groups")
-                found = [0, 0, 0]
-                for work in works(problem, name, steps, elements):
-                    found[{"issue": 0, "compress": 0, "decompress": 2}.get(work.word, 1)] += work.ns
-                priced[elements] = found[0], found[1], found[2]
-            return priced[elements][place]
-
-        return cost
-
-    encode, send, decode = (_over_sizes(total, part(place)) for place in range(3))
     several = np.triu(np.ones_like(total, dtype=np.bool_), 1)
+    sizes, place = np.unique(total, return_inverse=True)
+    if 2 * DTYPE_BYTES * int(sizes[-1]) * problem.ranks > LARGEST:
+        sizes = sizes.astype(object)  # Python's integers have no limit
+    found = np.zeros((3, len(sizes)), np.int64)
+    for begin in range(0, len(sizes), POLLED):
+        if begin and expired():
+            raise LimitError("the limit ended the pricing of groups")
+        some = slice(begin, begin + POLLED)
+        for work in works(problem, name, steps, sizes[some]):
+            row = {"issue": 0, "compress": 0, "decompress": 2}.get(work.word, 1)
+            found[row, some] = found[row, some] + work.ns
+    encode, send, decode = (priced[place.reshape(total.shape)] for priced in found * (sizes > 0))
     if problem.pack is not None:
         encode = encode + np.where(several, _over_sizes(total, problem.pack.at), 0)
     allowed = np.triu(np.ones_like(several))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import product
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.fused import exact_groups, published
 from treadle.planner.passes.compression.joint import joint
 from treadle.planner.passes.compression.problem import CompressionProblem
+from treadle.planner.passes.compression.timeline_of import time_ns
 from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
@@ -53,15 +55,20 @@ DEFAULTS = CompressionOptions()
 
 @dataclass
 class _Search:
-    """The plans found by name, the best of them, and what the search records."""
+    """The plans found by name with their times, the best of them, and what the search records.
+
+    price: ns of an iteration; that of `evaluator` pays where there are many.
+    """
 
     problem: CompressionProblem
     evaluator: Evaluator
+    price: Callable[[Groups], int]
     clock: Clock
     incumbent: Incumbent[Groups]
     on_progress: Callable[[Progress], None] | None
     bound: Bound
     found: dict[str, Groups] = field(default_factory=dict)
+    times: dict[str, int] = field(default_factory=dict)
     best: Groups = ()
     best_ns: int = 0
     method: str = ""
@@ -98,7 +105,7 @@ class _Search:
     def rivals(self) -> dict[str, Groups]:
         """The plans that the best is shown with: nothing and everything compressed, both papers and their repairs."""
         grouped = [name for name in self.found if name.startswith(GROUPED)]
-        best = min(grouped, key=lambda name: self.evaluator.time(self.found[name]), default=None)
+        best = min(grouped, key=lambda name: self.times[name], default=None)
         everything = next((name for name in self.found if name.startswith(EVERYTHING)), None)
         kept = (UNCOMPRESSED, everything, "espresso, published", "espresso", best)
         return {name: self.found[name] for name in kept if name is not None and name in self.found}
@@ -107,8 +114,9 @@ class _Search:
         """More plans by name; rivals are only what others are compared with."""
         for name, groups in plans.items():
             self.found[name] = groups
+            self.times[name] = ns = self.price(groups)
             if not rivals:
-                self.offer(groups, self.evaluator.time(groups), name)
+                self.offer(groups, ns, name)
 
 
 def plan_compression(
@@ -142,7 +150,6 @@ def _planned(
 ) -> Plan[CompressionDecisions]:
     def plan(groups: Groups, interrupted: bool = True) -> Plan[CompressionDecisions]:
         decisions = decided(problem, groups, search.rivals())
-        times = {name: evaluator.time(each) for name, each in search.found.items()}
         return certified(
             decisions,
             time_ns=decisions.time_ns,
@@ -154,7 +161,7 @@ def _planned(
                 tool=TOOL,
                 method=search.method,
                 parts=tuple(search.found),
-                options={**asdict(options), **search.record, "candidates_ns": times},
+                options={**asdict(options), **search.record, "candidates_ns": dict(search.times)},
                 limit_fired=search.limit_fired,
                 interrupted=clock.stop.is_set() or interrupted,
             ),
@@ -163,7 +170,8 @@ def _planned(
     publish = (lambda groups: on_plan(plan(groups))) if on_plan is not None else lambda groups: None
     incumbent = Incumbent[Groups](publish, ends=clock.ends, now=clock.now)
     evaluator = Evaluator(problem)
-    search = _Search(problem, evaluator, clock, incumbent, on_progress, compute(problem))
+    price = partial(time_ns, problem) if options.method == "cupcake" else evaluator.time
+    search = _Search(problem, evaluator, price, clock, incumbent, on_progress, compute(problem))
     faithful = options.as_published and bool(problem.names) and problem.compressions != 0
     search.add({UNCOMPRESSED: plain_groups(problem)}, rivals=faithful)
     if options.method != "espresso":
@@ -173,7 +181,8 @@ def _planned(
         _espresso(search, options)
     if options.method == "joint":
         _joint(search)
-    search.record["evaluations"] = evaluator.evaluations
+    if options.method != "cupcake":
+        search.record["evaluations"] = evaluator.evaluations
     return plan(search.best, clock.stop.is_set())
 
 

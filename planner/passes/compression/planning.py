@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import product
 from typing import Any, Literal
 
 from treadle.planner.documents.plan import InputRef, Plan, Provenance
 from treadle.planner.errors import InputError
 from treadle.planner.passes.compression.baselines import baselines, grouped_baselines
 from treadle.planner.passes.compression.bound import compute, lower_bound, sentence
+from treadle.planner.passes.compression.candidates import Named
 from treadle.planner.passes.compression.check import check
 from treadle.planner.passes.compression.decided import decided, plain_groups
 from treadle.planner.passes.compression.decisions import CompressionDecisions, Groups
 from treadle.planner.passes.compression.espresso import espresso
 from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.fused import exact_groups, published
-from treadle.planner.passes.compression.joint import joint
+from treadle.planner.passes.compression.joint import joint, rounds
+from treadle.planner.passes.compression.palette import palette
 from treadle.planner.passes.compression.problem import CompressionProblem
 from treadle.planner.passes.compression.timeline_of import time_ns
 from treadle.planner.search.bound import Argument, Bound
@@ -30,6 +31,7 @@ from treadle.planner.version import TOOL
 
 EVERYTHING = ("GRACE", "HiTopKComm", "all compression")
 GROUPED = ("groups, ", "algorithm 5.1, ")
+PUBLISHED = "espresso, published"
 UNCOMPRESSED = "uncompressed"
 """The plan that sends every gradient as it is and alone."""
 
@@ -102,12 +104,18 @@ class _Search:
             least_ns = self.bound.time_ns
             self.on_progress(Progress(ns, least_ns, relative_gap(ns, least_ns), self.clock.elapsed_s, name))
 
+    def titled(self, title: str, compressor: str | None) -> str:
+        """The title of a method, with its compressor where there are several."""
+        return f"{title}, {compressor}" if compressor and len(self.problem.names) > 1 else title
+
     def rivals(self) -> dict[str, Groups]:
         """The plans that the best is shown with: nothing and everything compressed, both papers and their repairs."""
         grouped = [name for name in self.found if name.startswith(GROUPED)]
         best = min(grouped, key=lambda name: self.times[name], default=None)
         everything = next((name for name in self.found if name.startswith(EVERYTHING)), None)
-        kept = (UNCOMPRESSED, everything, "espresso, published", "espresso", best)
+        papers = [name for name in self.found if name.startswith(PUBLISHED)]
+        paper = min(papers, key=lambda name: self.times[name], default=None)
+        kept = (UNCOMPRESSED, everything, paper, "espresso", best)
         return {name: self.found[name] for name in kept if name is not None and name in self.found}
 
     def add(self, plans: Mapping[str, Groups], *, rivals: bool = False) -> None:
@@ -175,50 +183,73 @@ def _planned(
     faithful = options.as_published and bool(problem.names) and problem.compressions != 0
     search.add({UNCOMPRESSED: plain_groups(problem)}, rivals=faithful)
     if options.method != "espresso":
-        _cupcake(search, options.as_published)
+        _cupcake(search, options)
     search.bound = lower_bound(problem, search.stopped)
-    if options.method != "cupcake":
-        _espresso(search, options)
-    if options.method == "joint":
-        _joint(search)
+    match options.method:
+        case "espresso":
+            _espresso(search, options, faithful=options.as_published)
+            if not options.as_published:
+                _baselines(search, baselines)
+        case "joint":
+            _published(search, options)
+            _baselines(search, grouped_baselines)
+            few = palette(problem, evaluator, search.stopped)
+            _quick(search, few)
+            _espresso(search, options)
+            _baselines(search, baselines)
+            _joint(search, few)
     if options.method != "cupcake":
         search.record["evaluations"] = evaluator.evaluations
     return plan(search.best, clock.stop.is_set())
 
 
-def _espresso(search: _Search, options: CompressionOptions) -> None:
-    """Adds the plans of Espresso, and of what it is compared with unless it is to be as in its paper."""
-    joined = options.method == "joint"
-    for faithful in (True, False) if joined else (options.as_published,):
-        if search.stopped() and search.best:
-            return
-        expired = search.within_half() if joined else search.stopped
-        result = espresso(
-            search.evaluator, as_published=faithful, bubble_pruning=options.bubble_pruning, expired=expired
-        )
-        name = "espresso, published" if faithful else "espresso"
-        search.add({name: result.groups})
-        counted = asdict(result)
-        search.record[name] = {key: counted[key] for key in counted if key not in ("groups", "ns")}
-    if not options.as_published:
-        _baselines(search, (baselines, grouped_baselines) if joined else (baselines,))
+def _espresso(
+    search: _Search, options: CompressionOptions, *, faithful: bool = False, compressor: str | None = None
+) -> None:
+    """Adds the plan of Espresso, in its published form if `faithful`, with `compressor`."""
+    if search.stopped() and search.best:
+        return
+    result = espresso(
+        search.evaluator,
+        as_published=faithful,
+        compressor=compressor,
+        bubble_pruning=options.bubble_pruning,
+        expired=search.within_half() if options.method == "joint" else search.stopped,
+    )
+    name = search.titled(PUBLISHED, compressor) if faithful else "espresso"
+    search.add({name: result.groups})
+    counted = asdict(result)
+    search.record[name] = {key: counted[key] for key in counted if key not in ("groups", "ns")}
 
 
-def _baselines(search: _Search, makers: Sequence[Callable[..., Mapping[str, Groups]]]) -> None:
-    for make, name in product(makers, search.problem.names or (None,)):
-        ending = f", {name}" if len(search.problem.names) > 1 else ""
+def _published(search: _Search, options: CompressionOptions) -> None:
+    """Adds the plans of Espresso's published form with each compressor."""
+    for name in search.problem.names or (None,):
+        _espresso(search, options, faithful=True, compressor=name)
+
+
+def _baselines(search: _Search, make: Callable[..., Mapping[str, Groups]]) -> None:
+    for name in search.problem.names or (None,):
         plans = make(search.evaluator, name, expired=search.stopped)
-        search.add({f"{title}{ending}": groups for title, groups in plans.items() if title != "FP32"})
+        search.add({search.titled(title, name): groups for title, groups in plans.items() if title != "FP32"})
 
 
-def _joint(search: _Search) -> None:
+def _quick(search: _Search, options: Sequence[Named]) -> None:
+    """Improves the best of the plans that take little time to find, before those that take longer are looked for."""
+    offer = partial(search.offer, name="joint")
+    groups = rounds(search.problem, search.evaluator, search.found, options, stopped=search.stopped, offer=offer)
+    search.add({"joint, first": groups})
+
+
+def _joint(search: _Search, options: Sequence[Named]) -> None:
     """Improves the best of all plans."""
     result = joint(
         search.problem,
         search.evaluator,
         search.found,
+        options,
         stopped=search.stopped,
-        offer=lambda groups, ns: search.offer(groups, ns, "joint"),
+        offer=partial(search.offer, name="joint"),
     )
     if result.exact is not None:
         search.record["nodes"] = result.exact.nodes
@@ -226,13 +257,16 @@ def _joint(search: _Search) -> None:
             search.bound = Bound(result.ns, Argument("search", facts={"nodes": result.exact.nodes}))
 
 
-def _cupcake(search: _Search, as_published: bool) -> None:
-    """Adds the plans of Cupcake."""
-    if as_published:
+def _cupcake(search: _Search, options: CompressionOptions) -> None:
+    """Adds the plans of Cupcake; for joint plans those of its own model too, which ignores decoding."""
+    if options.as_published:
         plans = published(search.problem, search.stopped)
     else:
         plans = exact_groups(search.problem, expired=search.stopped)
-    search.record["decoding"] = "ignore" if as_published else "fold"
+    if options.method == "joint":
+        faithful = exact_groups(search.problem, decoding="ignore", expired=search.stopped)
+        plans |= {f"{name}, decoding ignored": each for name, each in faithful.items()}
+    search.record["decoding"] = "ignore" if options.as_published else "fold"
     search.record["model_ns"] = {name: each.model_ns for name, each in plans.items()}
     searched = {name: each.searched for name, each in plans.items() if each.searched is not None}
     if searched:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from time import perf_counter
+from time import process_time
 
 from msgspec.structs import replace
 
@@ -20,7 +20,7 @@ from treadle.planner.passes.compression.timeline_of import time_ns
 
 MODELS = ("ResNet50", "ResNet101", "BERT-base")
 SEARCH_SECONDS = 20.0
-"""Limit of a search of table 5.1; the paper's is a day."""
+"""CPU seconds of a search of table 5.1 at most; the paper's limit is a day."""
 SEARCHES = {
     "algorithm 5.1": (True, True),
     "only pruning 1": (True, False),
@@ -54,7 +54,7 @@ def tables() -> Iterator[Table]:
     plain = problem("ResNet50", SERVER, "dgc:0.01")
     exposed = time_ns(plain, plain_groups(plain)) / 1e6 - iteration_us("ResNet50") / 1e3
     note = f"exposed communication of ResNet50 on one server: {exposed:.1f} ms, published {EXPOSED_MS}"
-    yield Table(f"Table 5.1: seconds of the search, {SEARCH_SECONDS:g} s at most", list(_solver()), WHY)
+    yield Table(f"Table 5.1: seconds of CPU time of the search, {SEARCH_SECONDS:g} s at most", list(_solver()), WHY)
     found = {key: {name: timed(*key, name) for name in FLOOR_US} for key in OVER}
     rows = [row for key in OVER for row in _over(key, found[key])]
     missed = sum(row["within 10 %"] != "yes" for row in rows)
@@ -89,11 +89,11 @@ def _solver() -> Iterator[Row]:
             made = problem(network, SERVER, "dgc:0.01")
             if shape == "affine":
                 made = _affine(made)
-            start = perf_counter()
+            start = process_time()
             costs = costs_of(made, "dgc:0.01").with_decoding("ignore")
             best = best_grouping([costs]).ns
             row: Row = {"network": network, "tensors": len(made.gradients), "encoding": shape}
-            row["dynamic program"] = perf_counter() - start
+            row["dynamic program"] = process_time() - start
             for (name, prunings), published in zip(SEARCHES.items(), SOLVED[network], strict=True):
                 row |= {name: _searched(costs, *prunings, best), f"{name}, published": published}
             yield row
@@ -108,10 +108,10 @@ def _affine(made: CompressionProblem) -> CompressionProblem:
 
 def _searched(costs: GroupCosts, bounding: bool, skipping: bool, best: int) -> str:
     """How long a search of the paper took, or how far from the best it was at the limit."""
-    start = perf_counter()
-    found = search(costs, bounding=bounding, skipping=skipping, expired=lambda: perf_counter() - start > SEARCH_SECONDS)
+    start = process_time()
+    found = search(costs, bounding=bounding, skipping=skipping, expired=lambda: process_time() - start > SEARCH_SECONDS)
     off = f", {found.grouping.ns / best - 1:.2%} off" if found.grouping.ns > best else ""
-    return f"{perf_counter() - start:.2f} s{off}" if found.complete else f"> {SEARCH_SECONDS:g} s{off}"
+    return f"{process_time() - start:.2f} s{off}" if found.complete else f"> {SEARCH_SECONDS:g} s{off}"
 
 
 def _over(key: tuple[Cluster, str], found: dict[str, dict[str, int]]) -> Iterator[Row]:

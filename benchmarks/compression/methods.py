@@ -27,6 +27,7 @@ def times(problem: CompressionProblem) -> dict[str, int]:
         **grouped,
         "FP32": evaluator.time(plain_groups(problem)),
         "Espresso": found["espresso, published"],
+        "Espresso, completed": found["espresso"],
         "Cupcake": found[f"groups, {name}"],
         "joint": plan.decisions.time_ns,
     }

@@ -53,6 +53,13 @@ def interpolated(points: Sequence[Point], at: int) -> int:
     return y + (2 * (top - y) * (at - x) + width) // (2 * width)
 
 
+def over_pieces(known: Sequence[Point], pieces: int) -> int:
+    """The time of `pieces` from that of known numbers of them."""
+    if len(known) == 1:
+        return known[0][1] * pieces // known[0][0]
+    return interpolated(known, pieces)
+
+
 class DecodeCurve(Record, frozen=True, kw_only=True):
     """Time to decode `pieces` payloads of as many elements each and to add them up, over the elements of one."""
 
@@ -77,10 +84,7 @@ class CompressorCost(Record, frozen=True, kw_only=True):
         """Time to decode and add up `pieces` payloads of `elements` each."""
         if elements <= 0 or not self.decode:
             return 0
-        known = [(curve.pieces, interpolated(curve.points, elements)) for curve in self.decode]
-        if len(known) == 1:
-            return known[0][1] * pieces // known[0][0]
-        return interpolated(known, pieces)
+        return over_pieces([(curve.pieces, interpolated(curve.points, elements)) for curve in self.decode], pieces)
 
     def problems_at(self, path: str) -> Iterator[tuple[str, str, str]]:
         """(path, found, expected) for curves that are none."""

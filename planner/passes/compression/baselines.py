@@ -31,7 +31,7 @@ from treadle.planner.passes.compression.espresso_device import (
 from treadle.planner.passes.compression.espresso_host import offload
 from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.options import Option
-from treadle.planner.passes.compression.payload import works
+from treadle.planner.passes.compression.payload import Prices
 from treadle.planner.passes.compression.problem import DTYPE_BYTES, CompressionProblem
 from treadle.planner.search.clock import Expired, never
 
@@ -162,11 +162,11 @@ def _quickest(problem: CompressionProblem, options: Iterable[Named]) -> Groups:
     """For each gradient the option whose steps take the least time in a row; the first of several."""
     choices = list(options)
 
-    def ns(named: Named, elements: int) -> int:
-        return sum(work.ns for work in works(problem, *named, elements))
+    def quickest(elements: int) -> Named:
+        prices = Prices(problem, elements)
+        return min(choices, key=lambda named: sum(work.ns for work in prices.works(*named)))
 
-    sizes = {gradient.elements for gradient in problem.gradients}
-    best = {elements: min(choices, key=lambda named: ns(named, elements)) for elements in sizes}
+    best = {elements: quickest(elements) for elements in {gradient.elements for gradient in problem.gradients}}
     return tuple(
         GradientGroup(first=place, last=place, compressor=best[gradient.elements][0], steps=best[gradient.elements][1])
         for place, gradient in enumerate(problem.gradients)

@@ -18,16 +18,16 @@ each group of a plan a few ns and bytes a step. Gradients so small that the step
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from treadle.planner.machine.compressors import compressor
-from treadle.planner.passes.compression.candidates import named_options
+from treadle.planner.passes.compression.candidates import Named, named_options
 from treadle.planner.passes.compression.least_costs import least_costs
-from treadle.planner.passes.compression.payload import MB, works
+from treadle.planner.passes.compression.payload import MB, Prices
 from treadle.planner.passes.compression.problem import CompressionProblem
 from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.clock import Expired, never
@@ -89,8 +89,8 @@ def _bounds(problem: CompressionProblem) -> Iterator[Bound]:
 
 def _tail(problem: CompressionProblem) -> Bound:
     elements = problem.gradients[-1].elements
-    relaxed = least_costs(problem, max(1, elements // problem.ranks))
-    tail = min(sum(work.ns for work in works(relaxed, name, steps, elements)) for name, steps in named_options(problem))
+    prices = Prices(least_costs(problem, max(1, elements // problem.ranks)), elements)
+    tail = min(sum(work.ns for work in prices.works(*named)) for named in named_options(problem))
     terms = {"forward": problem.forward_ns, "backward": problem.backward_ns, "tail": tail}
     return Bound(sum(terms.values()), Argument("tail", terms))
 
@@ -134,7 +134,8 @@ def _from(
     wires = [cost.wire.at(shard) for cost in relaxed.compressors if cost.wire is not None]
     if min([shard, *wires]) < 2 * MARGIN:
         return None
-    vectors = np.unique([_taken(relaxed, name, steps, elements) for name, steps in named_options(problem)], axis=0)
+    prices = Prices(relaxed, elements)
+    vectors = np.array(sorted({_taken(prices, named) for named in named_options(problem)}))
     ready = sum(gradient.backward_ns for gradient in problem.gradients[: first + 1])
     left = problem.backward_ns - ready
     lost = groups * _rounding(problem)
@@ -150,14 +151,14 @@ def _from(
     return Bound(sum(terms.values()), Argument("work", terms, facts))
 
 
-def _taken(problem: CompressionProblem, name: str | None, steps: Sequence[str], elements: int) -> list[int]:
+def _taken(prices: Prices, named: Named) -> tuple[int, ...]:
     """ns of each resource; of the host for each of its workers, rounded down."""
-    found = [0] * len(RESOURCES)
-    for work in works(problem, name, steps, elements):
-        for place, resource in enumerate(RESOURCES):
-            found[place] += work.ns if resource in work.resources else 0
-    found[1] //= problem.host_workers
-    return found
+    found = dict.fromkeys(RESOURCES, 0)
+    for work in prices.works(*named):
+        for resource in work.resources:
+            found[resource] += work.ns
+    found["host"] //= prices.problem.host_workers
+    return tuple(found.values())
 
 
 def _rounding(problem: CompressionProblem) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from treadle.planner.machine.compressors import ALGORITHMS
 from treadle.planner.passes.compression.options import Option, compressions, options, summed
-from treadle.planner.passes.compression.payload import StepWork, works
+from treadle.planner.passes.compression.payload import Prices, StepWork
 from treadle.planner.passes.compression.problem import CompressionProblem
 
 Named = tuple[str | None, Option]
@@ -34,8 +34,9 @@ def candidates(problem: CompressionProblem, elements: int, gradients: int = 1) -
     compressor's in the order of the problem and of the tree. Of options whose steps hold the same for the same time the
     first is listed only."""
     found: dict[tuple[tuple[tuple[str, ...], int], ...], PricedOption] = {}
+    prices = Prices(problem, elements)
     for name, steps in named_options(problem):
-        candidate = PricedOption(name, steps, works(problem, name, steps, elements, gradients))
+        candidate = PricedOption(name, steps, prices.works(name, steps, gradients))
         found.setdefault(candidate.timing, candidate)
     return tuple(found.values())
 

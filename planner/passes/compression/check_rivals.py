@@ -63,7 +63,6 @@ def kinds(problem: CompressionProblem) -> dict[str, RivalKind]:
     plain: Form = None, plain_steps(problem)
     found = {
         UNCOMPRESSED: RivalKind(True, (plain,)),
-        "espresso, published": RivalKind(True, compressors=(None, *names[:1])),
         "espresso": RivalKind(True, compressors=(None, *names)),
         "groups, uncompressed": RivalKind(False, (plain,)),
     }
@@ -71,6 +70,7 @@ def kinds(problem: CompressionProblem) -> dict[str, RivalKind]:
         gathered: Form = name, _gathered(problem, name)
         ending = f", {name}" if len(names) > 1 else ""
         found |= {
+            f"espresso, published{ending}": RivalKind(True, compressors=(None, name)),
             f"GRACE{ending}": RivalKind(True, (gathered,)),
             f"HiTopKComm{ending}": RivalKind(True, (gathered,)),
             f"all compression{ending}": RivalKind(True, compressors=(name,)),
@@ -78,7 +78,8 @@ def kinds(problem: CompressionProblem) -> dict[str, RivalKind]:
             f"groups, {name} or uncompressed": RivalKind(False, (plain, gathered)),
             f"algorithm 5.1, {name}": RivalKind(False, (gathered,)),
         }
-    return found
+    grouped = {name: kind for name, kind in found.items() if name.startswith("groups, ")}
+    return found | {f"{name}, decoding ignored": kind for name, kind in grouped.items()}
 
 
 def _gathered(problem: CompressionProblem, name: str) -> tuple[str, ...]:

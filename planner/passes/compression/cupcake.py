@@ -24,8 +24,9 @@ SPLITS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class _States(NamedTuple):
-    """States at a boundary: `at` [states, 2 or 4], when each may end at best, its groups, and where it comes from."""
+    """States: their boundary, `at` [states, 2 or 4], when each may end at best, its groups, and where it comes from."""
 
+    boundary: Times
     at: Times
     ends: Times
     groups: Times
@@ -34,35 +35,44 @@ class _States(NamedTuple):
 
 
 def best_grouping(
-    alternatives: Sequence[GroupCosts], *, width: int | None = None, expired: Expired = never
+    alternatives: Sequence[GroupCosts],
+    *,
+    starts: Sequence[Grouping] = (),
+    width: int | None = None,
+    expired: Expired = never,
 ) -> Grouping:
-    """The partition of least time and the option of each of its groups; the best simple one if `expired` before.
+    """The partition of least time and the option of each of its groups; the best simple one or of `starts` if `expired`
+    before.
 
     alternatives: options with the same backward pass and the same limit of bytes. width: the most states that are kept
     at a boundary, those that may end first; with a limit the result need not be the best.
     """
     count = len(alternatives[0].backward)
     passed = np.concatenate([[0], np.cumsum(alternatives[0].backward)])
-    start = min(simple(alternatives), key=lambda one: one.key)
+    start = min([*starts, *simple(alternatives)], key=lambda one: one.key)
     rest = _Rest(alternatives, passed)
     tail = any(costs.decode.any() for costs in alternatives)
-    states = [_States(np.zeros((1, 4 if tail else 2), np.int64), *(np.zeros(1, np.int64) for _ in range(4)))]
-    offset = [0, 1]
+    zero = np.zeros(1, np.int64)
+    states = _States(zero, np.zeros((1, 4 if tail else 2), np.int64), zero, zero, zero, zero)
     for boundary in range(1, count + 1):
         if expired():
             return replace(start, cut=True)
         found = [
-            _extended(states, offset, costs, number, boundary, passed, rest, start.ns)
+            _extended(states, costs, number, boundary, passed, rest, start.ns)
             for number, costs in enumerate(alternatives)
         ]
-        states.append(_front(_States(*(np.concatenate(parts) for parts in zip(*found, strict=True))), width))
-        offset.append(offset[-1] + len(states[-1].groups))
-    last_at = states[-1].at
-    if not len(last_at):
+        states = _joined([states, _front(_joined(found), width)])
+    last = np.flatnonzero(states.boundary == count)
+    if not len(last):
         return start
-    time = np.maximum(last_at[:, 0] + last_at[:, 3], last_at[:, 2]) if tail else last_at[:, 1]
-    last = np.flatnonzero(time == time.min())
-    return min((_path(alternatives, states, offset, count, int(row)) for row in last), key=lambda one: one.key)
+    at = states.at[last]
+    time = np.maximum(at[:, 0] + at[:, 3], at[:, 2]) if tail else at[:, 1]
+    rows = last[time == time.min()]
+    return min((_path(alternatives, states, int(row)) for row in rows), key=lambda one: one.key)
+
+
+def _joined(parts: Sequence[_States]) -> _States:
+    return _States(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
 def simple(alternatives: Sequence[GroupCosts]) -> list[Grouping]:
@@ -121,8 +131,7 @@ def _least(table: Times) -> Times:
 
 
 def _extended(
-    states: Sequence[_States],
-    offset: Sequence[int],
+    states: _States,
     costs: GroupCosts,
     number: int,
     boundary: int,
@@ -131,12 +140,8 @@ def _extended(
     most: int,
 ) -> _States:
     """All states at `boundary` by one more group of option `number` that may still end by `most`."""
-    firsts = np.flatnonzero(costs.allowed[:boundary, boundary - 1])
-    widths = np.array([len(states[first].groups) for first in firsts.tolist()])
-    first = np.repeat(firsts, widths)
-    at = np.concatenate([states[one].at for one in firsts.tolist()])
-    groups = np.concatenate([states[one].groups for one in firsts.tolist()]) + 1
-    parent = np.concatenate([np.arange(offset[one], offset[one + 1]) for one in firsts.tolist()])
+    parent = np.flatnonzero(costs.allowed[states.boundary, boundary - 1])
+    first, at = states.boundary[parent], states.at[parent]
     encode, send = costs.encode[first, boundary - 1], costs.send[first, boundary - 1]
     computed = at[:, 0] + (passed[boundary] - passed[first]) + encode
     sent = np.maximum(computed, at[:, 1]) + send
@@ -148,8 +153,11 @@ def _extended(
         decoded, tail = np.maximum(at[:, 2], sent) + decode, at[:, 3] + decode
         ends = np.maximum(ends, np.maximum(stream + tail, decoded) + rest.decode[boundary])
         columns += [decoded, tail]
-    kept = ends <= most
-    return _States(np.stack(columns, 1)[kept], ends[kept], groups[kept], parent[kept], np.full(int(kept.sum()), number))
+    kept = np.flatnonzero(ends <= most)
+    parent = parent[kept]
+    place, option = np.full(len(kept), boundary), np.full(len(kept), number)
+    at = np.stack([column[kept] for column in columns], 1)
+    return _States(place, at, ends[kept], states.groups[parent] + 1, parent, option)
 
 
 def _front(states: _States, width: int | None) -> _States:
@@ -172,16 +180,12 @@ def _front(states: _States, width: int | None) -> _States:
     return _States(*(part[kept] for part in states))
 
 
-def _path(
-    alternatives: Sequence[GroupCosts], states: Sequence[_States], offset: Sequence[int], boundary: int, row: int
-) -> Grouping:
+def _path(alternatives: Sequence[GroupCosts], states: _States, row: int) -> Grouping:
     """The partition that led to a state."""
     ends: list[int] = []
     chosen: list[int] = []
-    while boundary:
-        ends.append(boundary - 1)
-        chosen.append(int(states[boundary].option[row]))
-        parent = int(states[boundary].parent[row])
-        boundary = int(np.searchsorted(offset, parent, side="right")) - 1
-        row = parent - offset[boundary]
+    while row:
+        ends.append(int(states.boundary[row]) - 1)
+        chosen.append(int(states.option[row]))
+        row = int(states.parent[row])
     return grouping_of(alternatives, ends[::-1], chosen[::-1])

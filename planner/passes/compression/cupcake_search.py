@@ -3,8 +3,10 @@
 As printed it starts from every first group and records a solution only in the loop of the recursion, so it never
 considers all gradients in one group, and it does not bound the first group. Starting from the empty prefix repairs
 both. The first pruning bounds a group by the work that is left after it, which is at least one encoding and one send of
-all the rest: true where joining two groups never costs more. The second tries no group that is encoded while the
-channel is still busy and could have been longer: true where costs are affine. Both are tested on the costs.
+all the rest where joining two groups never costs more. Rounding to ns and to words of payloads makes it cost a little,
+so the most that joining two costs is taken off once for each join that the rest may need, which is right for any costs.
+The second pruning tries no group that is encoded while the channel is still busy and could have been longer: true where
+costs are affine, which is tested.
 """
 
 from __future__ import annotations
@@ -37,19 +39,22 @@ class Searched:
     complete: bool
 
 
-def subadditive(table: Times) -> bool:
-    """Whether two neighbouring groups never take less than their union."""
-    return all(
-        bool((table[: cut + 1, cut, None] + table[None, cut + 1, cut + 1 :] >= table[: cut + 1, cut + 1 :]).all())
-        for cut in range(len(table) - 1)
-    )
+def joining_ns(table: Times) -> int:
+    """The most ns by which two neighbouring groups take less than their union; 0 where costs are subadditive."""
+    return max([0, *(-int(_saved(table, cut).min()) for cut in range(len(table) - 1))])
+
+
+def _saved(table: Times, cut: int) -> Times:
+    """ns that joining saves of each group that ends at `cut` with each that begins after it."""
+    saved: Times = table[: cut + 1, cut, None] + table[None, cut + 1, cut + 1 :] - table[: cut + 1, cut + 1 :]
+    return saved
 
 
 def affine(table: Times, within_ns: int = 0) -> bool:
     """Whether joining two neighbouring groups always saves the same time, up to `within_ns`, and never costs any."""
     least, most = None, None
     for cut in range(len(table) - 1):
-        saved = table[: cut + 1, cut, None] + table[None, cut + 1, cut + 1 :] - table[: cut + 1, cut + 1 :]
+        saved = _saved(table, cut)
         least = int(saved.min()) if least is None else min(least, int(saved.min()))
         most = int(saved.max()) if most is None else max(most, int(saved.max()))
     return least is None or most is None or (least >= 0 and most - least <= within_ns)
@@ -75,8 +80,7 @@ def search(
     count = len(costs.backward)
     passed = [0, *np.cumsum(costs.backward).tolist()]
     encode, send, allowed = costs.encode.tolist(), costs.send.tolist(), costs.allowed.tolist()
-    encode_rest = [*(row[count - 1] for row in encode), 0]
-    send_rest = [*(row[count - 1] for row in send), 0]
+    encode_rest, send_rest = (_least_rest(table, bounding) for table in (costs.encode, costs.send))
     nodes = bounded = skipped = 0
     complete = True
 
@@ -123,12 +127,18 @@ def search(
     return Searched(best, nodes, bounded, skipped, complete)
 
 
+def _least_rest(table: Times, bounding: bool) -> list[int]:
+    """What all gradients from each one on take at least, whatever their groups; 0 for none."""
+    count = len(table)
+    joining = joining_ns(table) if bounding else 0
+    return [*(ns - joining * (count - 1 - first) for first, ns in enumerate(table[:, -1].tolist())), 0]
+
+
 def faithful_search(costs: GroupCosts, *, node_limit: int | None = None, expired: Expired = never) -> Searched:
     """The search with the prunings that are true of these costs."""
     tables = (costs.encode, costs.send)
     return search(
         costs,
-        bounding=all(subadditive(table) for table in tables),
         skipping=all(affine(table, int(table.max()) // NEARLY) for table in tables),
         node_limit=node_limit,
         expired=expired,

@@ -48,14 +48,16 @@ def espresso(
     evaluator: Evaluator,
     *,
     as_published: bool = False,
+    compressor: str | None = None,
     bubble_pruning: bool = True,
     expired: Expired = never,
 ) -> EspressoResult:
-    """An option for each gradient. Once `expired`, what has been found so far."""
+    """An option for each gradient. Once `expired`, what has been found so far. compressor: that of the published form,
+    by default the first of the problem."""
     problem = evaluator.problem
     before = evaluator.evaluations
     start = plain_groups(problem)
-    options = published_options(problem) if as_published else options_on(problem, "device")
+    options = published_options(problem, compressor) if as_published else options_on(problem, "device")
     device = greedily(evaluator, start, options, bubble_pruning=bubble_pruning, expired=expired)
     most = MOST_CHOICES if as_published else FEW_CHOICES
     host = offload(evaluator, device.groups, most=most, expired=expired)

@@ -46,10 +46,10 @@ def with_option(groups: Groups, place: int, named: Named) -> Groups:
     return (*groups[:place], other, *groups[place + 1 :])
 
 
-def published_options(problem: CompressionProblem) -> tuple[Named, ...]:
-    """The options of the tree that compress on the device with the first compressor, 165 on nodes of several ranks; the
-    fixed uncompressed one comes on top."""
-    name = next(iter(problem.names), None)
+def published_options(problem: CompressionProblem, name: str | None = None) -> tuple[Named, ...]:
+    """The options of the tree that compress on the device with one compressor, by default the first of the problem, 165
+    on nodes of several ranks; the fixed uncompressed one comes on top."""
+    name = name or next(iter(problem.names), None)
     if not any(cost.name == name and cost.place == "device" for cost in problem.compressors):
         return ()
     found = (steps for steps in trees(problem, ("device",)) if compressions(steps) and allowed(problem, steps))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from treadle.planner.passes.compression.candidates import Named
 from treadle.planner.passes.compression.decisions import GradientGroup, Groups
 from treadle.planner.passes.compression.group_costs import Times
-from treadle.planner.passes.compression.payload import StepWork, works, works_of
+from treadle.planner.passes.compression.payload import Prices, StepWork, works_of
 from treadle.planner.passes.compression.problem import CompressionProblem
 
 WIDTH = 12
@@ -107,7 +107,8 @@ class _Prices:
     def __call__(self, elements: int, gradients: int) -> tuple[NDArray[np.bool_], Times]:
         key = elements, gradients > 1
         if key not in self.known:
-            self.known[key] = _arrays([works(self.problem, *option, elements, gradients) for option in self.palette])
+            prices = Prices(self.problem, elements)
+            self.known[key] = _arrays([prices.works(*named, gradients) for named in self.palette])
         return self.known[key]
 
 

@@ -5,9 +5,8 @@ The model of Cupcake finds the groups, the timeline of the iteration prices them
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from treadle.planner.errors import LimitError
 from treadle.planner.passes.compression.cupcake import best_grouping
@@ -55,20 +54,20 @@ def exact_groups(
     found: dict[str, FusedPlan] = {}
     with suppress(LimitError):
         plain = costs_of(problem, None, expired).with_decoding(decoding)
-        found["groups, uncompressed"] = _exact([plain], None, expired)
+        uncompressed = best_grouping([plain], expired=expired)
+        found["groups, uncompressed"] = _plan([plain], uncompressed)
         for name in _names(problem):
             costs = costs_of(problem, name, expired).with_decoding(decoding)
-            found[f"groups, {name}"] = _exact([costs], None, expired)
-            found[f"groups, {name} or uncompressed"] = _exact([plain, costs], WIDTH, expired)
+            compressed = best_grouping([costs], expired=expired)
+            found[f"groups, {name}"] = _plan([costs], compressed)
+            starts = (uncompressed, replace(compressed, chosen=(1,) * len(compressed.ends)))
+            mixed = best_grouping([plain, costs], starts=starts, width=WIDTH, expired=expired)
+            found[f"groups, {name} or uncompressed"] = _plan([plain, costs], mixed)
     return found
 
 
 def _names(problem: CompressionProblem) -> tuple[str, ...]:
     return () if problem.compressions == 0 else problem.names
-
-
-def _exact(alternatives: list[GroupCosts], width: int | None, expired: Callable[[], bool]) -> FusedPlan:
-    return _plan(alternatives, best_grouping(alternatives, width=width, expired=expired))
 
 
 def _plan(alternatives: list[GroupCosts], grouping: Grouping, searched: Searched | None = None) -> FusedPlan:

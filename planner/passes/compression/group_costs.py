@@ -21,10 +21,13 @@ from treadle.planner.passes.compression.decided import plain_option
 from treadle.planner.passes.compression.options import Option
 from treadle.planner.passes.compression.payload import works
 from treadle.planner.passes.compression.problem import DTYPE_BYTES, CompressionProblem
+from treadle.planner.passes.compression.sizes import LARGEST
 from treadle.planner.search.clock import Expired, never
 
 Times = NDArray[np.int64]
 Decoding = Literal["fold", "tail", "ignore"]
+POLLED = 1 << 14
+"""Sizes that are priced between two looks at the clock."""
 
 
 @dataclass(frozen=True)
@@ -85,31 +88,25 @@ def costs_of(problem: CompressionProblem, name: str | None, expired: Expired = n
     between nodes of several ranks of those of one shard each, after a dense reduce-scatter inside the node. Raises
     LimitError once it is `expired`, for there may be millions of ranges."""
     steps = plain_option(problem) if name is None else inter_allgather(problem, places_of(problem, name)[0])
-    sizes = [gradient.elements for gradient in problem.gradients]
-    count = len(sizes)
-    ends = np.cumsum(np.array(sizes, np.int64))
-    priced: dict[int, tuple[int, int, int, int]] = {}
-
-    def price(elements: int) -> tuple[int, int, int, int]:
-        if elements not in priced:
-            found = [0, 0, 0]
-            for work in works(problem, name, steps, elements):
-                found[{"issue": 0, "compress": 0, "decompress": 2}.get(work.word, 1)] += work.ns
-            packed = problem.pack.at(elements) if problem.pack is not None and keeps_residual(name) else 0
-            priced[elements] = found[0], found[1], found[2], packed
-        return priced[elements]
-
-    table = np.zeros((4, count, count), np.int64)
-    allowed = np.zeros((count, count), np.bool_)
-    for first in range(count):
-        if expired():
+    total = _sums([gradient.elements for gradient in problem.gradients])
+    several = np.triu(np.ones_like(total, dtype=np.bool_), 1)
+    sizes, place = np.unique(total, return_inverse=True)
+    if 2 * DTYPE_BYTES * int(sizes[-1]) * problem.ranks > LARGEST:
+        sizes = sizes.astype(object)  # Python's integers have no limit
+    found = np.zeros((3, len(sizes)), np.int64)
+    for begin in range(0, len(sizes), POLLED):
+        if begin and expired():
             raise LimitError("the limit ended the pricing of groups")
-        total = ends[first:] - (ends[first] - sizes[first])
-        table[:, first, first:] = np.array([price(size) for size in total.tolist()]).T
-        allowed[first, first:] = problem.group_bytes is None or DTYPE_BYTES * total <= problem.group_bytes
-        allowed[first, first] = True
-    encode, send, decode, pack = table
-    encode = encode + np.triu(pack, 1)
+        some = slice(begin, begin + POLLED)
+        for work in works(problem, name, steps, sizes[some]):
+            row = {"issue": 0, "compress": 0, "decompress": 2}.get(work.word, 1)
+            found[row, some] = found[row, some] + work.ns
+    encode, send, decode = (priced[place.reshape(total.shape)] for priced in found * (sizes > 0))
+    if problem.pack is not None and keeps_residual(name):
+        encode = encode + np.where(several, _over_sizes(total, problem.pack.at), 0)
+    allowed = np.triu(np.ones_like(several))
+    if problem.group_bytes is not None:
+        allowed &= ~several | (DTYPE_BYTES * total <= problem.group_bytes)
     backward = np.array([gradient.backward_ns for gradient in problem.gradients], np.int64)
     return GroupCosts(backward, encode, send, decode, allowed, name, steps)
 

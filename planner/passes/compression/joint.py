@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from treadle.planner.passes.compression.candidates import PricedOption, named_options
+from treadle.planner.passes.compression.candidates import Named, PricedOption, named_options
 from treadle.planner.passes.compression.decisions import Groups
 from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.exact import ExactGroups, exact
 from treadle.planner.passes.compression.front import through_boundaries
 from treadle.planner.passes.compression.local_search import improved, shaken
-from treadle.planner.passes.compression.palette import palette
 from treadle.planner.passes.compression.problem import CompressionProblem
 
 IMPROVED = 2
@@ -42,13 +41,14 @@ def joint(
     problem: CompressionProblem,
     evaluator: Evaluator,
     starts: Mapping[str, Groups],
+    options: Sequence[Named],
     *,
     stopped: Callable[[], bool],
     offer: Callable[[Groups, int], None],
 ) -> Joint:
     """The best groups found from `starts`, of which there is at least one, and of equal times the fewest; `offer` is
-    called with each better plan."""
-    best = min(starts.values(), key=evaluator.time)
+    called with each better plan. options: those that searches choose from."""
+    best = rounds(problem, evaluator, starts, options, stopped=stopped, offer=offer)
     best_ns = evaluator.time(best)
 
     def better(groups: Groups, ns: int) -> None:
@@ -62,7 +62,34 @@ def joint(
             return ()
         return evaluator.candidates(problem.elements(first, last), last - first + 1)
 
-    options = palette(problem, evaluator, stopped)
+    found = None
+    if _branches(problem) <= BRANCHES and not stopped():
+        found = exact(problem, evaluator, choices, best, node_limit=NODE_LIMIT, expired=stopped)
+        better(found.groups, found.ns)
+    if found is None or not found.complete:
+        shaken(problem, evaluator, best, options, stopped=stopped, offer=better)
+    return Joint(best, best_ns, found)
+
+
+def rounds(
+    problem: CompressionProblem,
+    evaluator: Evaluator,
+    starts: Mapping[str, Groups],
+    options: Sequence[Named],
+    *,
+    stopped: Callable[[], bool],
+    offer: Callable[[Groups, int], None],
+) -> Groups:
+    """The best groups of dynamic programs and local search alone; otherwise as `joint`."""
+    best = min(starts.values(), key=evaluator.time)
+    best_ns = evaluator.time(best)
+
+    def better(groups: Groups, ns: int) -> None:
+        nonlocal best, best_ns
+        if (ns, len(groups)) < (best_ns, len(best)):
+            best, best_ns = groups, ns
+            offer(groups, ns)
+
     tried: set[Groups] = set()
     for _ in range(ROUNDS):
         before = best
@@ -75,13 +102,7 @@ def joint(
             improved(problem, evaluator, groups, options, stopped=stopped, offer=better)
         if best is before or stopped():
             break
-    found = None
-    if _branches(problem) <= BRANCHES and not stopped():
-        found = exact(problem, evaluator, choices, best, node_limit=NODE_LIMIT, expired=stopped)
-        better(found.groups, found.ns)
-    if found is None or not found.complete:
-        shaken(problem, evaluator, best, options, stopped=stopped, offer=better)
-    return Joint(best, best_ns, found)
+    return best
 
 
 def _branches(problem: CompressionProblem) -> int:

@@ -31,6 +31,7 @@ def summed(places: tuple[str, ...], hierarchical: bool) -> tuple[Option, ...]:
     return tuple((*before, *_in(one), middle, *_out(other), *after) for one in places for other in places)
 
 
+@cache
 def compressions(option: Option) -> int:
     """How often it encodes."""
     return sum(step.startswith("compress@") for step in option)

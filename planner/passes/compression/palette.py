@@ -63,5 +63,9 @@ def representative(problem: CompressionProblem) -> list[int]:
 
 def _taken(option: PricedOption) -> list[int]:
     """ns of each resource, and of all steps in a row."""
-    each = [sum(work.ns for work in option.works if name in work.resources) for name in RESOURCES]
-    return [*each, sum(work.ns for work in option.works)]
+    found, row = dict.fromkeys(RESOURCES, 0), 0
+    for work in option.works:
+        row += work.ns
+        for name in work.resources:
+            found[name] += work.ns
+    return [*found.values(), row]

@@ -7,16 +7,19 @@ model without pieces would miss.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from math import ceil, log2
 from typing import NamedTuple
+
+import numpy as np
 
 from treadle.planner.documents.compression_costs import CompressorCost
 from treadle.planner.errors import InputError
 from treadle.planner.machine.compressors import compressor, keeps_residual
 from treadle.planner.passes.compression.decisions import GradientGroup
 from treadle.planner.passes.compression.problem import DTYPE_BYTES, CompressionProblem
+from treadle.planner.passes.compression.sizes import Size, decode_ns, each, larger, on_curve, whole
 
 MB = 1 << 20
 FIRST = ("reduce-scatter", "alltoall", "reduce", "gather")
@@ -39,81 +42,115 @@ class StepWork(NamedTuple):
     parts: int = 1
 
 
-@dataclass
-class _State:
-    """What an active rank holds."""
+class _Shape(NamedTuple):
+    """A step whatever the number of elements: a rank holds one part of `divisor` of them, in payloads of one part of
+    `shard` each; of each node `active` ranks take part."""
 
-    elements: int
+    step: int
+    word: str
+    where: str
+    ranks: int
+    divisor: int
+    packed: bool
+    shard: int
+    pieces: int
+    parts: int
     active: int
-    packed: bool = False
-    pieces: int = 1
-    parts: int = 1
-    shard: int = 0
+
+
+class Prices:
+    """What options take on a group with `elements` in all; steps that are alike are priced once."""
+
+    def __init__(self, problem: CompressionProblem, elements: Size) -> None:
+        self.problem, self.elements = problem, elements
+        self._known: dict[tuple[str | None, _Shape], tuple[StepWork, ...]] = {}
+
+    def works(self, name: str | None, steps: Sequence[str], gradients: int = 1) -> tuple[StepWork, ...]:
+        """The work of each step on a group of `gradients`.
+
+        Resources are `device`, `host` (the caller numbers its workers), `intra` and `inter`; a collective of all ranks
+        holds both links where there are both. Raises InputError for steps that are no option, and for a compressor that
+        the problem does not have at that place.
+        """
+        problem, known = self.problem, self._known
+        found: list[StepWork] = []
+        if gradients > 1 and problem.pack is not None and keeps_residual(name):
+            found.append(StepWork(None, "pack", ("device",), on_curve(problem.pack, self.elements)))
+        for shape in _shapes(problem.machines, problem.devices, tuple(steps)):
+            key = name, shape
+            if key not in known:
+                known[key] = tuple(self._priced(name, shape))
+            found += known[key]
+        return tuple(found)
+
+    def _priced(self, name: str | None, shape: _Shape) -> Iterator[StepWork]:
+        number, word, where, ranks, divisor, packed, shard, pieces, parts, active = shape
+        problem = self.problem
+        costs: dict[str, CompressorCost] = {cost.place: cost for cost in problem.compressors if cost.name == name}
+        held = -(-self.elements // divisor)
+        if word in ("compress", "decompress"):
+            cost = _cost(costs, name, where)
+            ns = on_curve(cost.encode, held) if word == "compress" else decode_ns(cost, held, pieces)
+            yield StepWork(number, word, (where,), ns, 0, held, pieces, parts)
+            return
+        held_bytes = DTYPE_BYTES * held
+        if packed:
+            held_bytes = payload_bytes(costs, name, -(-self.elements // shard)) * parts * pieces
+        messages = _messages(costs, name) if packed and word == "allreduce" else 1
+        ns, sent = _routine(problem, word, where, ranks, held_bytes // messages, active)
+        issue = 0 * sent if problem.issue is None else on_curve(problem.issue, sent)
+        if np.any(issue):
+            yield StepWork(None, "issue", ("device",), messages * issue)
+        yield StepWork(number, word, links(problem, where), messages * ns, messages * sent)
 
 
 def works(
-    problem: CompressionProblem, name: str | None, steps: Sequence[str], elements: int, gradients: int = 1
+    problem: CompressionProblem, name: str | None, steps: Sequence[str], elements: Size, gradients: int = 1
 ) -> tuple[StepWork, ...]:
-    """The work of each step of an option on a group of `gradients` with `elements` in all.
+    """The work of each step of one option, as Prices.works has it."""
+    return Prices(problem, elements).works(name, steps, gradients)
 
-    Resources are `device`, `host` (the caller numbers its workers), `intra` and `inter`; a collective of all ranks
-    holds both links where there are both. Raises InputError for steps that are no option, and for a compressor that the
-    problem does not have at that place.
-    """
-    costs: dict[str, CompressorCost] = {cost.place: cost for cost in problem.compressors if cost.name == name}
-    state = _State(elements, problem.devices)
+
+@cache
+def _shapes(machines: int, devices: int, steps: tuple[str, ...]) -> tuple[_Shape, ...]:
+    """The steps of an option. Raises InputError for those that are none."""
+    members = {"flat": machines * devices, "intra": devices, "inter": machines}
+    divisor, active, packed, pieces, parts, shard = 1, devices, False, 1, 1, 1
     opened: dict[str, tuple[str, int]] = {}
-    found: list[StepWork] = []
-    if gradients > 1 and problem.pack is not None and keeps_residual(name):
-        found.append(StepWork(None, "pack", ("device",), problem.pack.at(elements)))
+    found: list[_Shape] = []
     for number, step in enumerate(steps):
         word, _, where = step.partition("@")
+        ranks = members.get(where, 1)
         if word in ("compress", "decompress"):
-            cost = _cost(costs, name, where)
-            if state.packed == (word == "compress"):
-                raise InputError(f"found {step} of {'a payload' if state.packed else 'no payload'}")
+            if packed == (word == "compress"):
+                raise InputError(f"found {step} of {'a payload' if packed else 'no payload'}")
             if word == "compress":
-                state.parts = _parts(problem, steps[number + 1 :])
-                state.shard = -(-state.elements // state.parts)
-                state.packed, state.pieces = True, 1
-                found.append(
-                    StepWork(number, word, (where,), cost.encode.at(state.elements), 0, state.elements, 1, state.parts)
-                )
-            else:
-                ns = cost.decode_ns(state.elements, state.pieces)
-                found.append(StepWork(number, word, (where,), ns, 0, state.elements, state.pieces, state.parts))
-                state.packed, state.pieces, state.parts = False, 1, 1
-            continue
-        ranks = members(problem, where)
-        held = DTYPE_BYTES * state.elements
-        if state.packed:
-            held = payload_bytes(costs, name, state.shard) * state.parts * state.pieces
-        second = word in ("allgather", "broadcast") and where in opened
-        messages = _messages(costs, name) if state.packed and word == "allreduce" else 1
-        ns, sent = _routine(problem, word, where, ranks, held // messages, state.active)
-        if problem.issue is not None and (issue := problem.issue.at(sent)):
-            found.append(StepWork(None, "issue", ("device",), messages * issue))
-        found.append(StepWork(number, word, links(problem, where), messages * ns, messages * sent))
-        if word in FIRST:
-            opened[where] = (word, state.elements)
+                parts, pieces = _parts(members, steps[number + 1 :]), 1
+                shard = divisor * parts
+        found.append(_Shape(number, word, where, ranks, divisor, packed, shard, pieces, parts, active))
+        if word in ("compress", "decompress"):
+            packed = word == "compress"
+            pieces, parts = 1, parts if packed else 1
+        elif word in FIRST:
+            opened[where] = word, divisor
             if word in DIVIDING:
-                state.elements = -(-state.elements // ranks)
+                divisor *= ranks
             elif where == "intra":
-                state.active = 1
-            if state.packed:
-                state.pieces *= ranks
+                active = 1
+            if packed:
+                pieces *= ranks
                 if word in DIVIDING:
-                    state.parts = max(1, state.parts // ranks)
-        elif second:
+                    parts = max(1, parts // ranks)
+        elif word in ("allgather", "broadcast") and where in opened:
             first, before = opened.pop(where)
             if first in DIVIDING:
-                if state.packed:
-                    state.parts *= ranks
-                state.elements = before
+                if packed:
+                    parts *= ranks
+                divisor = before
             elif where == "intra":
-                state.active = problem.devices
+                active = devices
         elif word == "allgather":
-            state.pieces *= ranks
+            pieces *= ranks
     return tuple(found)
 
 
@@ -121,11 +158,6 @@ def works_of(problem: CompressionProblem, group: GradientGroup) -> tuple[StepWor
     """The work of the steps of a group."""
     elements, gradients = problem.elements(group.first, group.last), group.last - group.first + 1
     return works(problem, group.compressor, group.steps, elements, gradients)
-
-
-def members(problem: CompressionProblem, scope: str) -> int:
-    """How many ranks take part."""
-    return {"flat": problem.ranks, "intra": problem.devices, "inter": problem.machines}[scope]
 
 
 def links(problem: CompressionProblem, scope: str) -> tuple[str, ...]:
@@ -137,11 +169,11 @@ def links(problem: CompressionProblem, scope: str) -> tuple[str, ...]:
     )
 
 
-def payload_bytes(costs: dict[str, CompressorCost], name: str | None, elements: int) -> int:
+def payload_bytes(costs: dict[str, CompressorCost], name: str | None, elements: Size) -> Size:
     """Bytes of the payload of one shard."""
     assert name is not None
     wire = next(iter(costs.values())).wire
-    return compressor(name).wire_bytes(elements) if wire is None else wire.at(elements)
+    return each(compressor(name).wire_bytes, elements) if wire is None else on_curve(wire, elements)
 
 
 def _messages(costs: dict[str, CompressorCost], name: str | None) -> int:
@@ -156,7 +188,7 @@ def _cost(costs: dict[str, CompressorCost], name: str | None, place: str) -> Com
     return costs[place]
 
 
-def _parts(problem: CompressionProblem, after: Sequence[str]) -> int:
+def _parts(members: Mapping[str, int], after: Sequence[str]) -> int:
     """Into how many shards a tensor is compressed: those that part before the next decompress."""
     parts = 1
     for step in after:
@@ -164,11 +196,11 @@ def _parts(problem: CompressionProblem, after: Sequence[str]) -> int:
         if word == "decompress":
             break
         if word in DIVIDING:
-            parts *= members(problem, where)
+            parts *= members[where]
     return parts
 
 
-def moved_bytes(word: str, ranks: int, held: int) -> int:
+def moved_bytes(word: str, ranks: int, held: Size) -> Size:
     """Bytes that pass the busiest link, of a collective to which each rank brings `held` bytes."""
     match word:
         case "allreduce" | "planned":
@@ -178,30 +210,30 @@ def moved_bytes(word: str, ranks: int, held: int) -> int:
         case "allgather" | "gather":
             return (ranks - 1) * held
         case _:
-            return held if ranks > 1 else 0
+            return held if ranks > 1 else 0 * held
 
 
-def sent_bytes(word: str, ranks: int, held: int) -> int:
+def sent_bytes(word: str, ranks: int, held: Size) -> Size:
     """Bytes that the busiest rank sends: of a gather only its own."""
-    return min(held, (ranks - 1) * held) if word == "gather" else moved_bytes(word, ranks, held)
+    return held if word == "gather" and ranks > 1 else moved_bytes(word, ranks, held)
 
 
-def _routine(problem: CompressionProblem, word: str, scope: str, ranks: int, held: int, active: int) -> tuple[int, int]:
+def _routine(
+    problem: CompressionProblem, word: str, scope: str, ranks: int, held: Size, active: int
+) -> tuple[Size, Size]:
     """ns and the bytes that the busiest rank sends, of a collective to which each rank brings `held` bytes."""
-    moved = moved_bytes(word, ranks, held)
-    sent = sent_bytes(word, ranks, held)
+    moved, sent = moved_bytes(word, ranks, held), sent_bytes(word, ranks, held)
     if word == "planned":
         if problem.planned is None:
             raise InputError("found planned@flat, expected a problem with a planned allreduce")
-        return problem.planned.at(held), sent
-    if ranks == 1 or not held:
-        return 0, 0
+        return on_curve(problem.planned, held), sent
+    if ranks == 1:
+        return 0 * held, 0 * held
     every = active == problem.devices or scope == "intra"
     for cost in problem.routines:
         if every and (cost.routine, cost.scope, cost.ranks) == (word, scope, ranks):
-            return cost.curve.at(held), sent
-    tree = ceil(log2(ranks))
-    hops = {"allreduce": 2 * (ranks - 1), "reduce": tree, "broadcast": tree, "gather": tree}.get(word, ranks - 1)
+            return on_curve(cost.curve, held), sent
+    hops = _hops(word, ranks)
     if scope == "flat":
         used = [link for link in (problem.intra, problem.inter) if link is not None]
         alpha = max(link.alpha_us for link in used)
@@ -209,16 +241,27 @@ def _routine(problem: CompressionProblem, word: str, scope: str, ranks: int, hel
             assert problem.intra is not None
             assert problem.inter is not None
             between = problem.devices * held * (problem.machines - 1) // problem.machines
-            wire = max(between * problem.inter.beta_us_per_MB, moved * problem.intra.beta_us_per_MB)
+            wire = larger(between * problem.inter.beta_us_per_MB, moved * problem.intra.beta_us_per_MB)
         else:
             wire = moved * max(link.beta_us_per_MB for link in used)
-        return _ns(hops * alpha, wire), sent
+        return (held > 0) * _ns(hops * alpha, wire), sent
     link = problem.intra if scope == "intra" else problem.inter
     assert link is not None
     shared = active if scope == "inter" else 1
-    return _ns(hops * link.alpha_us, moved * shared * link.beta_us_per_MB), sent
+    return (held > 0) * _ns(hops * link.alpha_us, moved * shared * link.beta_us_per_MB), sent
 
 
-def _ns(alpha_us: float, wire: float) -> int:
+def _hops(word: str, ranks: int) -> int:
+    """Steps of a routine that each take the alpha of its link."""
+    match word:
+        case "allreduce":
+            return 2 * (ranks - 1)
+        case "reduce" | "broadcast" | "gather":
+            return ceil(log2(ranks))
+        case _:
+            return ranks - 1
+
+
+def _ns(alpha_us: float, wire: Size) -> Size:
     """From us, and bytes times us per MiB."""
-    return int(1000 * alpha_us + 1000 * wire / MB + 0.5)
+    return whole(1000 * alpha_us + 1000 * wire / MB + 0.5)

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import product
+from functools import partial
 from typing import Any, Literal
 
 from treadle.planner.documents.plan import InputRef, Plan, Provenance
 from treadle.planner.errors import InputError
 from treadle.planner.passes.compression.baselines import baselines, grouped_baselines
 from treadle.planner.passes.compression.bound import compute, lower_bound, sentence
+from treadle.planner.passes.compression.candidates import Named
 from treadle.planner.passes.compression.check import check
 from treadle.planner.passes.compression.decided import UNCOMPRESSED, decided, plain_groups
 from treadle.planner.passes.compression.decisions import CompressionDecisions, Groups
 from treadle.planner.passes.compression.espresso import espresso
 from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.fused import exact_groups, published
-from treadle.planner.passes.compression.joint import joint
+from treadle.planner.passes.compression.joint import joint, rounds
+from treadle.planner.passes.compression.palette import palette
 from treadle.planner.passes.compression.problem import CompressionProblem
+from treadle.planner.passes.compression.timeline_of import time_ns
 from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
@@ -28,6 +31,7 @@ from treadle.planner.version import TOOL
 
 EVERYTHING = ("GRACE", "HiTopKComm", "all compression")
 GROUPED = ("groups, ", "algorithm 5.1, ")
+PUBLISHED = "espresso, published"
 
 
 @dataclass(frozen=True)
@@ -51,15 +55,20 @@ DEFAULTS = CompressionOptions()
 
 @dataclass
 class _Search:
-    """The plans found by name, the best of them, and what the search records."""
+    """The plans found by name with their times, the best of them, and what the search records.
+
+    price: ns of an iteration; that of `evaluator` pays where there are many.
+    """
 
     problem: CompressionProblem
     evaluator: Evaluator
+    price: Callable[[Groups], int]
     clock: Clock
     incumbent: Incumbent[Groups]
     on_progress: Callable[[Progress], None] | None
     bound: Bound
     found: dict[str, Groups] = field(default_factory=dict)
+    times: dict[str, int] = field(default_factory=dict)
     best: Groups = ()
     best_ns: int = 0
     method: str = ""
@@ -85,12 +94,18 @@ class _Search:
             least_ns = self.bound.time_ns
             self.on_progress(Progress(ns, least_ns, relative_gap(ns, least_ns), self.clock.elapsed_s, name))
 
+    def titled(self, title: str, compressor: str | None) -> str:
+        """The title of a method, with its compressor where there are several."""
+        return f"{title}, {compressor}" if compressor and len(self.problem.names) > 1 else title
+
     def rivals(self) -> dict[str, Groups]:
         """The plans that the best is shown with: nothing and everything compressed, both papers and their repairs."""
         grouped = [name for name in self.found if name.startswith(GROUPED)]
-        best = min(grouped, key=lambda name: self.evaluator.time(self.found[name]), default=None)
+        best = min(grouped, key=lambda name: self.times[name], default=None)
         everything = next((name for name in self.found if name.startswith(EVERYTHING)), None)
-        kept = (UNCOMPRESSED, everything, "espresso, published", "espresso", best)
+        papers = [name for name in self.found if name.startswith(PUBLISHED)]
+        paper = min(papers, key=lambda name: self.times[name], default=None)
+        kept = (UNCOMPRESSED, everything, paper, "espresso", best)
         return {name: self.found[name] for name in kept if name is not None and name in self.found}
 
     def add(self, plans: Mapping[str, Groups], *, rivals: bool = False, cut: Collection[str] = ()) -> None:
@@ -98,8 +113,9 @@ class _Search:
         self.cut.update(cut)
         for name, groups in plans.items():
             self.found[name] = groups
+            self.times[name] = ns = self.price(groups)
             if not rivals:
-                self.offer(groups, self.evaluator.time(groups), name)
+                self.offer(groups, ns, name)
 
 
 @dataclass
@@ -148,7 +164,6 @@ def _planned(
 ) -> Plan[CompressionDecisions]:
     def plan(groups: Groups, interrupted: bool = True) -> Plan[CompressionDecisions]:
         decisions = decided(problem, groups, search.rivals(), search.cut)
-        times = {name: evaluator.time(each) for name, each in search.found.items()}
         return certified(
             decisions,
             time_ns=decisions.time_ns,
@@ -160,7 +175,7 @@ def _planned(
                 tool=TOOL,
                 method=search.method,
                 parts=tuple(search.found),
-                options={**asdict(options), **search.record, "candidates_ns": times},
+                options={**asdict(options), **search.record, "candidates_ns": dict(search.times)},
                 limit_fired=search.limit_fired,
                 interrupted=clock.stop.is_set() or interrupted,
             ),
@@ -169,51 +184,79 @@ def _planned(
     publish = (lambda groups: on_plan(plan(groups))) if on_plan is not None else lambda groups: None
     incumbent = Incumbent[Groups](publish, ends=clock.ends, now=clock.now)
     evaluator = Evaluator(problem)
-    search = _Search(problem, evaluator, clock, incumbent, on_progress, compute(problem))
+    price = partial(time_ns, problem) if options.method == "cupcake" else evaluator.time
+    search = _Search(problem, evaluator, price, clock, incumbent, on_progress, compute(problem))
     faithful = options.as_published and bool(problem.names) and problem.compressions != 0
     search.add({UNCOMPRESSED: plain_groups(problem)}, rivals=faithful)
     if options.method != "espresso":
         _cupcake(search, options)
     search.bound = lower_bound(problem, search.stopped)
+    match options.method:
+        case "espresso":
+            _espresso(search, options, faithful=options.as_published)
+            if not options.as_published:
+                _baselines(search, baselines)
+        case "joint":
+            _published(search, options)
+            _baselines(search, grouped_baselines)
+            few = palette(problem, evaluator, search.stopped)
+            _quick(search, few)
+            _espresso(search, options)
+            _baselines(search, baselines)
+            _joint(search, few)
     if options.method != "cupcake":
-        _espresso(search, options)
-    if options.method == "joint":
-        _joint(search)
-    search.record["evaluations"] = evaluator.evaluations
+        search.record["evaluations"] = evaluator.evaluations
     return plan(search.best, clock.stop.is_set())
 
 
-def _espresso(search: _Search, options: CompressionOptions) -> None:
-    """Adds the plans of Espresso, and of what it is compared with unless it is to be as in its paper."""
-    joined = options.method == "joint"
-    for faithful in (True, False) if joined else (options.as_published,):
-        if search.stopped() and search.best:
-            return
-        turn = _Turn(search, search.clock.share(2) if joined else None)
-        result = espresso(search.evaluator, as_published=faithful, bubble_pruning=options.bubble_pruning, expired=turn)
-        name = "espresso, published" if faithful else "espresso"
-        search.add({name: result.groups}, cut=(name,) if turn.fired else ())
-        counted = asdict(result)
-        search.record[name] = {key: counted[key] for key in counted if key not in ("groups", "ns")}
-    if not options.as_published:
-        _baselines(search, (baselines, grouped_baselines) if joined else (baselines,))
+def _espresso(
+    search: _Search, options: CompressionOptions, *, faithful: bool = False, compressor: str | None = None
+) -> None:
+    """Adds the plan of Espresso, in its published form if `faithful`, with `compressor`."""
+    if search.stopped() and search.best:
+        return
+    turn = _Turn(search, search.clock.share(2) if options.method == "joint" else None)
+    result = espresso(
+        search.evaluator,
+        as_published=faithful,
+        compressor=compressor,
+        bubble_pruning=options.bubble_pruning,
+        expired=turn,
+    )
+    name = search.titled(PUBLISHED, compressor) if faithful else "espresso"
+    search.add({name: result.groups}, cut=(name,) if turn.fired else ())
+    counted = asdict(result)
+    search.record[name] = {key: counted[key] for key in counted if key not in ("groups", "ns")}
 
 
-def _baselines(search: _Search, makers: Sequence[Callable[..., Mapping[str, Groups]]]) -> None:
-    for make, name in product(makers, search.problem.names or (None,)):
-        ending = f", {name}" if len(search.problem.names) > 1 else ""
+def _published(search: _Search, options: CompressionOptions) -> None:
+    """Adds the plans of Espresso's published form with each compressor."""
+    for name in search.problem.names or (None,):
+        _espresso(search, options, faithful=True, compressor=name)
+
+
+def _baselines(search: _Search, make: Callable[..., Mapping[str, Groups]]) -> None:
+    for name in search.problem.names or (None,):
         plans = make(search.evaluator, name, expired=search.stopped)
-        search.add({f"{title}{ending}": groups for title, groups in plans.items() if title != "FP32"})
+        search.add({search.titled(title, name): groups for title, groups in plans.items() if title != "FP32"})
 
 
-def _joint(search: _Search) -> None:
+def _quick(search: _Search, options: Sequence[Named]) -> None:
+    """Improves the best of the plans that take little time to find, before those that take longer are looked for."""
+    offer = partial(search.offer, name="joint")
+    groups = rounds(search.problem, search.evaluator, search.found, options, stopped=search.stopped, offer=offer)
+    search.add({"joint, first": groups})
+
+
+def _joint(search: _Search, options: Sequence[Named]) -> None:
     """Improves the best of all plans."""
     result = joint(
         search.problem,
         search.evaluator,
         search.found,
+        options,
         stopped=search.stopped,
-        offer=lambda groups, ns: search.offer(groups, ns, "joint"),
+        offer=partial(search.offer, name="joint"),
     )
     if result.exact is not None:
         search.record["nodes"] = result.exact.nodes
@@ -222,9 +265,13 @@ def _joint(search: _Search) -> None:
 
 
 def _cupcake(search: _Search, options: CompressionOptions) -> None:
-    """Adds the plans of Cupcake."""
-    turn = _Turn(search, search.clock.share(2) if options.method == "joint" else None)
+    """Adds the plans of Cupcake; for joint plans those of its own model too, which ignores decoding."""
+    joined = options.method == "joint"
+    turn = _Turn(search, search.clock.share(2) if joined else None)
     plans = (published if options.as_published else exact_groups)(search.problem, expired=turn)
+    if joined:
+        faithful = exact_groups(search.problem, decoding="ignore", expired=turn)
+        plans |= {f"{name}, decoding ignored": each for name, each in faithful.items()}
     search.record["decoding"] = "ignore" if options.as_published else "fold"
     search.record["model_ns"] = {name: each.model_ns for name, each in plans.items()}
     searched = {name: each.searched for name, each in plans.items() if each.searched is not None}

@@ -87,7 +87,8 @@ class CompressionPart(JobPart):
         return compressors_of(found) if found else ""
 
     def report(self, plans: Mapping[str, Plan], peak: int | None, measured: TrainingComparison | None) -> PartReport:
-        decisions = self._decisions(plans)
+        plan = require_pass(plans[NAME], CompressionDecisions, FILE)
+        decisions = plan.decisions
         planned, plain = (
             exposed_ns(decisions.problem, each) for each in (decisions.time_ns, decisions.uncompressed_ns)
         )
@@ -97,7 +98,7 @@ class CompressionPart(JobPart):
             value = f"{format_time(round(measured.planned.step.exchange_s * 1e9))}, measured with taking the means"
             known = f"predicted without them {format_time(planned)}"
         note = f"{known}, with every gradient as it is and alone {format_time(plain)}; {sent}"
-        return PartReport(details=(compressed_card(plans[NAME]), Card("exchange of gradients", value, None, note)))
+        return PartReport(details=(compressed_card(plan), Card("exchange of gradients", value, None, note)))
 
     def _plan(self, given: JobInputs, clock: Clock | None, on_progress: Callable[[Progress], None]) -> Plan:
         from treadle.planner.passes.compression.planning import CompressionOptions, plan_compression

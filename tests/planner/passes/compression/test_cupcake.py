@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from treadle.planner.passes.compression.cupcake import best_grouping
-from treadle.planner.passes.compression.cupcake_search import affine, faithful_search, search, subadditive
+from treadle.planner.passes.compression.cupcake_search import affine, faithful_search, joining_ns, search
 from treadle.planner.passes.compression.group_costs import GroupCosts, Grouping, grouping_of, tables
 
 
@@ -96,15 +96,35 @@ def test_the_second_pruning_is_off_where_costs_have_a_plateau() -> None:
     assert search(PLATEAU, start=ONE).grouping.ns == 109
     assert search(PLATEAU, start=ONE, skipping=False).grouping.ns == 107
     assert not affine(PLATEAU.encode)
-    assert subadditive(PLATEAU.encode)
+    assert joining_ns(PLATEAU.encode) == 0
     assert faithful_search(PLATEAU).skipped == 0
 
 
-def test_the_first_pruning_is_off_where_joining_groups_costs_more() -> None:
+def test_the_first_pruning_is_right_where_joining_groups_costs_more() -> None:
     costs = tables([1] * 4, [1] * 4, lambda size: 1 + 9 * max(0, size - 2), lambda size: 1)
-    assert not subadditive(costs.encode)
-    assert faithful_search(costs).bounded == 0
+    assert joining_ns(costs.encode) == 17
+    assert joining_ns(costs.send) == 0
     assert faithful_search(costs).grouping.ns == enumerated(costs).ns == best_grouping([costs]).ns
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+def test_the_first_pruning_agrees_with_enumeration_for_costs_that_are_not_subadditive(rounded: bool) -> None:
+    rng = random.Random(11)
+    instances = [jumping(rng, rounded) for _ in range(200)]
+    found = [(search(costs, skipping=False), enumerated(costs).ns) for costs in instances]
+    assert all(searched.grouping.ns == least for searched, least in found)
+    assert sum(searched.bounded for searched, _ in found) > 1000
+
+
+def jumping(rng: random.Random, rounded: bool) -> GroupCosts:
+    """Costs where joining two groups may cost more: of sizes in whole words, or from some size on."""
+    launch, slope, free, word = rng.randint(0, 4), rng.randint(1, 6), rng.randint(2, 12), rng.randint(2, 5)
+    return tables(
+        [rng.randint(0, 8) for _ in range(8)],
+        [rng.randint(1, 9) for _ in range(8)],
+        lambda size: launch + (-(-size // word) * word if rounded else slope * max(0, size - free)),
+        lambda size: launch + size * slope // word,
+    )
 
 
 def test_one_gradient() -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import numpy as np
 import pytest
 
+from tests.planner.passes.compression.plans import random_problem
 from treadle.planner.documents.compression_costs import CompressorCost, Curve
 from treadle.planner.errors import InputError
+from treadle.planner.passes.compression.candidates import named_options
 from treadle.planner.passes.compression.payload import works
 from treadle.planner.passes.compression.problem import CompressionProblem, Gradient, GradientLink
+from treadle.planner.passes.compression.sizes import on_curve
 
 ELEMENTS = 16 << 20
 """64 MiB."""
@@ -81,3 +87,24 @@ def test_steps_that_are_no_option_and_places_without_a_compressor_are_refused() 
         works(PROBLEM, "any", ("compress@host",), ELEMENTS)
     with pytest.raises(InputError, match=r"found planned@flat, expected a problem with a planned allreduce"):
         works(PROBLEM, None, ("planned@flat",), ELEMENTS)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_many_sizes_at_once_take_what_each_takes(seed: int) -> None:
+    rng = Random(seed)
+    problem = random_problem(rng)
+    sizes = np.array([0, 1, *sorted(rng.sample(range(2, 1 << 22), 12))])
+    named = rng.sample(sorted(named_options(problem), key=str), 30)
+    for name, steps in named:
+        at_once = works(problem, name, steps, sizes, 2)
+        for place, elements in enumerate(sizes.tolist()):
+            for work, all_sizes in zip(works(problem, name, steps, elements, 2), at_once, strict=True):
+                assert (work.word, work.step, work.resources) == (all_sizes.word, all_sizes.step, all_sizes.resources)
+                assert work.ns == np.broadcast_to(all_sizes.ns, sizes.shape)[place], (name, steps, elements)
+
+
+@pytest.mark.parametrize("largest", [1 << 20, 1 << 55])
+def test_curves_of_many_sizes_are_exact_beyond_64_bits(largest: int) -> None:
+    curve = Curve(points=((10, 7), (1000, 900), (largest, 2 * largest)))
+    sizes = [0, 5, 10, 11, 999, 1000, 1001, largest - 1, largest, 2 * largest]
+    assert on_curve(curve, np.array(sizes)).tolist() == [curve.at(size) for size in sizes]

@@ -26,6 +26,7 @@ from treadle.planner.passes.compression.decisions import CompressionDecisions, G
 from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.joint import joint
 from treadle.planner.passes.compression.local_search import improved, shaken
+from treadle.planner.passes.compression.palette import palette
 from treadle.planner.passes.compression.planning import UNCOMPRESSED, CompressionOptions, plan_compression
 from treadle.planner.passes.compression.problem import CompressionProblem, Gradient, GradientLink
 from treadle.planner.passes.compression.timeline_of import time_ns
@@ -94,6 +95,18 @@ def test_joint_is_never_worse_than_what_it_begins_from() -> None:
         assert {"uncompressed", "espresso", "espresso, published"} < {rival.name for rival in plan.decisions.rivals}
         assert {"HiPress", "BytePS-Compress"} & times.keys()
         assert plan.certificate.gap < 0.2
+
+
+def test_joint_with_several_compressors_is_never_worse_than_the_papers_with_one() -> None:
+    problem = model(SLOW, machines=2, devices=2, names=("efsignsgd", "fp16"))
+    plan = planned(problem)
+    for cost in problem.compressors:
+        alone = replace(problem, compressors=(cost,))
+        for method in ("espresso", "cupcake"):
+            paper = planned(alone, method=method, as_published=True).decisions.time_ns
+            assert plan.decisions.time_ns <= paper
+            if method == "espresso":
+                assert plan.provenance.known.candidates_ns[f"espresso, published, {cost.name}"] == paper
 
 
 @pytest.mark.parametrize("as_published", [False, True])
@@ -217,8 +230,14 @@ def test_progress_names_what_is_at_work() -> None:
 def test_the_local_search_finds_what_is_hidden_from_its_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joint_method, "through_boundaries", lambda *given: iter(()))
     problem = model(SLOW)
+    evaluator = Evaluator(problem)
     found = joint(
-        problem, Evaluator(problem), {"plain": plain_groups(problem)}, stopped=lambda: False, offer=lambda *found: None
+        problem,
+        evaluator,
+        {"plain": plain_groups(problem)},
+        palette(problem, evaluator),
+        stopped=lambda: False,
+        offer=lambda *found: None,
     )
     assert found.ns == time_ns(problem, found.groups)
     assert found.ns < 0.7 * time_ns(problem, plain_groups(problem))

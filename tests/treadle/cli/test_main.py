@@ -198,9 +198,7 @@ def test_an_exit_code_needs_no_stderr_to_write_to() -> None:
         )
 
 
-def test_a_malformed_file_ends_in_2_with_one_line_naming_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_malformed_file_ends_in_2_with_one_line_naming_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "hw.yaml").write_text("kind: hardware\nversion: 1\nname: x\nnodes: many\ndevices: []\n")
     line = f"error: {tmp_path}/hw.yaml: $.nodes: found 'many' (text), expected a whole number of at least 1\n"
     assert (run(["profile", "show", str(tmp_path / "hw.yaml")]), capsys.readouterr().err) == (2, line)

@@ -24,6 +24,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from treadle.host.cache_folder import cache_folder, make_private
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TUTORIAL = ROOT / "docs" / "tutorial.md"
@@ -93,12 +95,16 @@ class Quote:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """With an `nvidia-smi`, and without caches of this user."""
+    """With an `nvidia-smi`, and without caches of this user, but for compiled kernels, which are named by their text."""
     tools = folder / ".tools"
     tools.mkdir()
     topology = next(event["file"] for event in EVENT.finditer(TUTORIAL.read_text()) if event["name"] == "topo.txt")
     (tools / "nvidia-smi").write_text(f"#!/bin/sh\ncat << 'END'\n{topology}END\n")
     (tools / "nvidia-smi").chmod(0o755)
+    kernels = cache_folder("native")
+    make_private(kernels)
+    make_private(folder / ".cache" / "treadle")
+    (folder / ".cache" / "treadle" / "native").symlink_to(kernels)
     path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "COLUMNS": "100", "XDG_CACHE_HOME": str(folder / ".cache")}
 

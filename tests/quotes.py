@@ -95,7 +95,7 @@ class Quote:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """With an `nvidia-smi`, and without caches of this user, but for compiled kernels, which are named by their text."""
+    """With an `nvidia-smi`, and of this user's caches only that of compiled kernels, which their text names."""
     tools = folder / ".tools"
     tools.mkdir()
     topology = next(event["file"] for event in EVENT.finditer(TUTORIAL.read_text()) if event["name"] == "topo.txt")

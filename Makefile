@@ -54,8 +54,8 @@ golden: $(STAMP) ## rewrite tests/golden with what the code makes now; then read
 lint: $(STAMP) ## ruff, mypy --strict on the three packages, import contracts, known vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports --no-logo
-	@$(BIN)/python .ci/audit & audit=$$!; $(BIN)/mypy; types=$$?; wait $$audit && exit $$types
+	@$(BIN)/python .ci/audit & audit=$$!; $(BIN)/lint-imports --no-logo & imports=$$!; \
+		$(BIN)/mypy; types=$$?; wait $$audit && wait $$imports && exit $$types
 
 lock: ## rewrite constraints.txt, versions and hashes, after a change of pyproject.toml; needs uv
 	uv pip compile --quiet pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes \

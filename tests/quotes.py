@@ -24,7 +24,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from treadle.host.cache_folder import cache_folder, make_private
+from tests.caches import cache_with_kernels
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -101,12 +101,9 @@ def _environment(folder: Path) -> dict[str, str]:
     topology = next(event["file"] for event in EVENT.finditer(TUTORIAL.read_text()) if event["name"] == "topo.txt")
     (tools / "nvidia-smi").write_text(f"#!/bin/sh\ncat << 'END'\n{topology}END\n")
     (tools / "nvidia-smi").chmod(0o755)
-    kernels = cache_folder("native")
-    make_private(kernels)
-    make_private(folder / ".cache" / "treadle")
-    (folder / ".cache" / "treadle" / "native").symlink_to(kernels)
+    cache = cache_with_kernels(folder / ".cache")
     path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "COLUMNS": "100", "XDG_CACHE_HOME": str(folder / ".cache")}
+    return {**os.environ, "PATH": path, "COLUMNS": "100", "XDG_CACHE_HOME": str(cache)}
 
 
 def ran(page: str, folder: Path, progress: bool = False) -> list[Quote]:

@@ -9,6 +9,8 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 FOLDERS := $(if $(ROOM),$(wildcard planner/passes/$(ROOM) codegen/$(ROOM) treadle/passes/$(ROOM) treadle/runtime/$(ROOM)))
 PACKAGES := $(patsubst treadle/treadle/%,treadle/%,$(addprefix treadle/,$(FOLDERS)))
 TESTS := $(wildcard $(addprefix tests/,$(FOLDERS)))
+# What one process compiles, the next reads, also where the caller has turned that off: hundreds of processes import treadle.
+export PYTHONDONTWRITEBYTECODE :=
 # What has no slow test need not be imported to find that out.
 SLOW = $(shell grep -rl --include='test_*.py' 'mark\.slow' tests | sort)
 .PHONY: help install demo check test test-slow golden lint lock format bench bench-collective bench-lab bench-memory bench-swap bench-fusion bench-compression gpu gpu-wheels wheel picture docs schemas clean
@@ -38,13 +40,13 @@ check: $(STAMP) ## lint, types and quick tests of one pass, as in make check ROO
 	$(BIN)/ruff check $(FOLDERS) $(TESTS)
 	$(BIN)/ruff format --check $(FOLDERS) $(TESTS)
 	$(BIN)/mypy $(PACKAGES)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow' $(TESTS)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not slow' $(TESTS)
 
 test: $(STAMP) ## run the quick tests (under 8 minutes on 2 cores)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow' --durations=10 --durations-min=5
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow' --durations=10 --durations-min=5
 
 test-slow: $(STAMP) ## run the tests that take more than 5 s: whole tours, full-size models, real processes
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow $(SLOW)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(SLOW)
 
 golden: $(STAMP) ## rewrite tests/golden with what the code makes now; then read git diff
 	$(BIN)/python -m pytest -q -m golden --update-golden
@@ -52,8 +54,8 @@ golden: $(STAMP) ## rewrite tests/golden with what the code makes now; then read
 lint: $(STAMP) ## ruff, mypy --strict on the three packages, import contracts, known vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports --no-logo
-	@$(BIN)/python .ci/audit & audit=$$!; $(BIN)/mypy; types=$$?; wait $$audit && exit $$types
+	@$(BIN)/python .ci/audit & audit=$$!; $(BIN)/lint-imports --no-logo & imports=$$!; \
+		$(BIN)/mypy; types=$$?; wait $$audit && wait $$imports && exit $$types
 
 lock: ## rewrite constraints.txt, versions and hashes, after a change of pyproject.toml; needs uv
 	uv pip compile --quiet pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes \

@@ -24,6 +24,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.caches import cache_with_kernels
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TUTORIAL = ROOT / "docs" / "tutorial.md"
@@ -93,14 +95,15 @@ class Quote:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """With an `nvidia-smi`, and without caches of this user."""
+    """With an `nvidia-smi`, and of this user's caches only that of compiled kernels, which their text names."""
     tools = folder / ".tools"
     tools.mkdir()
     topology = next(event["file"] for event in EVENT.finditer(TUTORIAL.read_text()) if event["name"] == "topo.txt")
     (tools / "nvidia-smi").write_text(f"#!/bin/sh\ncat << 'END'\n{topology}END\n")
     (tools / "nvidia-smi").chmod(0o755)
+    cache = cache_with_kernels(folder / ".cache")
     path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "COLUMNS": "100", "XDG_CACHE_HOME": str(folder / ".cache")}
+    return {**os.environ, "PATH": path, "COLUMNS": "100", "XDG_CACHE_HOME": str(cache)}
 
 
 def ran(page: str, folder: Path, progress: bool = False) -> list[Quote]:

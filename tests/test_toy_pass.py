@@ -112,7 +112,7 @@ def test_a_pass_has_a_part_in_jobs(treadle: Treadle, tmp_path: Path) -> None:
     assert "same numbers: yes, measured" in printed
     assert "toy plan of" in treadle("check", "out/toy.plan.json", "out/toy")
     page = (tmp_path / "out" / "report.html").read_text()
-    card = r"operators on the busiest worker.*?[0-9.]+ ms.*?measured, all operators: [0-9.]+ ms"
+    card = r"operators on the busiest worker.*?[0-9.]+ ms.*?measured, all operators: [0-9.e+]+ ms"
     assert re.search(card, page, re.DOTALL)
     assert "Jobs: toy" in page
     (tmp_path / "job.yaml").write_text(JOB.replace("workers: 2", "workers: none"))

@@ -96,7 +96,6 @@ PLANNED = planned(lowered_program(random_algorithm("allreduce", 4, 2, 1, 3)))
 
 CASES: dict[str, tuple[Program, Bindings, str | ProgramFactory, str, int]] = {
     "adam, ring": (adam("fused"), Bindings({"N": 37}, 3), "ring", "Simple", 2),
-    "adam, two levels": (adam("fused"), Bindings({"N": 23}, 4), named("two-level", 2), "LL", 2),
     "adam, a plan": (
         adam("fused"),
         Bindings({"N": 29}, 4),
@@ -242,26 +241,31 @@ def columns(dtype: str, *, whole: bool = False) -> Program:
 
 
 @pytest.mark.parametrize(
-    ("extents", "ranks", "algorithm", "protocol", "channels", "dtype"),
+    ("extents", "ranks", "algorithm", "protocol", "channels", "dtype", "whole"),
     [
-        ((3, 7, 5), 3, "ring", "Simple", 2, f32),  # the last rank has fewer, and no pack is whole
-        ((2, 8, 8), 4, "all-pairs", "LL", 1, f16),
-        ((5, 5, 16), 4, "ring", "LL128", 1, f32),  # one rank has nothing
-        ((3, 8, 4), 4, "two-level", "Simple", 1, f64),
-        ((40, 4, 24), 2, "ring", "Simple", 3, f32),
+        ((3, 7, 5), 3, "ring", "Simple", 2, f32, False),  # the last rank has fewer, and no pack is whole
+        ((2, 8, 8), 4, "all-pairs", "LL", 1, f16, False),
+        ((5, 5, 16), 4, "ring", "LL128", 1, f32, True),  # one rank has nothing
+        ((3, 8, 4), 4, "two-level", "LL", 1, f64, True),
+        ((40, 4, 24), 2, "ring", "Simple", 3, f32, True),
     ],
 )
 def test_slices_of_columns(
-    extents: tuple[int, int, int], ranks: int, algorithm: str, protocol: str, channels: int, dtype: str
+    extents: tuple[int, int, int],
+    ranks: int,
+    algorithm: str,
+    protocol: str,
+    channels: int,
+    dtype: str,
+    whole: bool,
 ) -> None:
     bindings = Bindings(dict(zip("NTH", extents, strict=True)), ranks)
-    for whole in (False, True):
-        program = columns(dtype, whole=whole)
-        chosen = named("two-level", 2) if algorithm == "two-level" else algorithm
-        lowered = lower(
-            program, bindings, algorithm=chosen, protocol=protocol, channels=channels, slot_bytes=64  # type: ignore[arg-type]
-        )  # fmt: skip
-        assert compare(lowered, integers(program, bindings), orders=range(8)) == [], whole
+    program = columns(dtype, whole=whole)
+    chosen = named("two-level", 2) if algorithm == "two-level" else algorithm
+    lowered = lower(
+        program, bindings, algorithm=chosen, protocol=protocol, channels=channels, slot_bytes=64  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert compare(lowered, integers(program, bindings), orders=range(8)) == []
 
 
 # Signals that are lost, and waits that are too short, must be found.

@@ -23,8 +23,8 @@ def wrong(made: Sequence[Lowered], order: int) -> list[str]:
     return found
 
 
-def test_some_schedules() -> None:
-    assert wrong(schedules(0, 3), 1) == []
+def test_a_schedule() -> None:
+    assert wrong(schedules(0, 1), 1) == []
 
 
 @pytest.mark.slow

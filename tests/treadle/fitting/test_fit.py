@@ -317,7 +317,11 @@ def test_an_example_batch_of_another_kind_is_refused(example: object) -> None:
 
 
 @pytest.mark.slow
-def test_a_model_that_is_called_by_keyword_trains_in_half_of_its_memory(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_is_called_by_keyword_trains_in_half_of_its_memory(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, size in {"LAYERS": 3, "TOKENS": 64}.items():
+        monkeypatch.setattr(train_in_half, name, size)
     train_in_half.main(steps=4)
     plain, planned = (line.split("losses ")[1] for line in capsys.readouterr().out.splitlines())
     assert plain.partition(",")[0] == planned.partition(",")[0]

@@ -33,6 +33,25 @@ def fit(model: nn.Module | None = None, **settings: object) -> FittedModule:
     return treadle.fit(model or Deep(), batch_of(), loss=loss_of, **{"budget": "0.6x", **settings})
 
 
+@pytest.fixture(scope="module")
+def first(costs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of plans after a `fit()`."""
+    home = tmp_path_factory.mktemp("first")
+    (home / "treadle").mkdir(mode=0o700)
+    costs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (home / "treadle" / "costs").symlink_to(costs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(home))
+        fit()
+    return home / "treadle" / "plans"
+
+
+@pytest.fixture
+def kept(first: Path, cache: Path) -> Path:
+    """The folder of plans, as after a `fit()`."""
+    return Path(shutil.copytree(first, cache))
+
+
 def entries(cache: Path) -> list[Path]:
     return sorted(cache.iterdir()) if cache.exists() else []
 
@@ -66,10 +85,9 @@ class Other(Deep):
         return super().forward(x).relu()
 
 
-def test_a_kept_plan_is_taken_while_another_process_searches(cache: Path) -> None:
+def test_a_kept_plan_is_taken_while_another_process_searches(kept: Path) -> None:
     """A background search holds the lock for its whole time."""
-    fit()
-    (entry,) = entries(cache)
+    (entry,) = entries(kept)
     found: list[FittedModule] = []
     with PlanEntry(entry).locked():
         thread = threading.Thread(target=lambda: found.append(fit()), daemon=True)
@@ -96,19 +114,17 @@ def test_a_plan_that_another_process_put_there_during_verification_is_not_verifi
     assert "verified when it was made" in fit().summary
 
 
-def test_another_step_budget_or_setting_has_an_entry_of_its_own(cache: Path) -> None:
-    fit()
+def test_another_step_budget_or_setting_has_an_entry_of_its_own(kept: Path) -> None:
     fit(Other())
     fit(budget="0.7x")
     fit(reserve="100KiB", budget="0.9x")
     fit(hold_gradients=True)
-    assert len(entries(cache)) == 5
+    assert len(entries(kept)) == 5
 
 
 @pytest.mark.parametrize("damage", ["cut", "foreign", "stale", "no trace"])
-def test_an_entry_that_cannot_be_used_is_made_again(cache: Path, damage: str, caplog: pytest.LogCaptureFixture) -> None:
-    fit(Other() if damage == "foreign" else None)
-    (entry,) = entries(cache)
+def test_an_entry_that_cannot_be_used_is_made_again(kept: Path, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    (entry,) = entries(kept)
     text = (entry / PLAN).read_text()
     if damage == "cut":
         (entry / PLAN).write_text(text[: len(text) // 2])
@@ -117,11 +133,10 @@ def test_an_entry_that_cannot_be_used_is_made_again(cache: Path, damage: str, ca
     elif damage == "no trace":
         (entry / TRACE).unlink()
     else:
-        fit()
-        (mine,) = set(entries(cache)) - {entry}
+        fit(Other())
+        (other,) = set(entries(kept)) - {entry}
         for name in (PLAN, TRACE):
-            (mine / name).write_text((entry / name).read_text())
-        entry = mine
+            (entry / name).write_text((other / name).read_text())
     caplog.clear()
     with caplog.at_level(logging.WARNING, "treadle"):
         again = fit()
@@ -185,10 +200,9 @@ def test_a_full_disk_is_reported_once(cache: Path, caplog: pytest.LogCaptureFixt
 
 @pytest.mark.parametrize("name", [PLAN, TRACE, "verified.txt", ""])
 def test_a_folder_or_file_in_place_of_the_other_is_reported_once(
-    cache: Path, name: str, caplog: pytest.LogCaptureFixture
+    kept: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fit()
-    (entry,) = entries(cache)
+    (entry,) = entries(kept)
     if name:
         (entry / name).unlink()
         (entry / name).mkdir()
@@ -214,25 +228,21 @@ def test_a_folder_in_place_of_the_measured_costs_is_reported_once(
     assert "found a folder, expected a file" in line
 
 
-def test_a_cache_that_is_only_read_serves_its_plans(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    fit()
+def test_a_cache_that_is_only_read_serves_its_plans(kept: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "treadle"), no_file_grows():
         assert "verified when it was made" in fit().summary
     assert not warnings(caplog)
 
 
-def test_the_oldest_entries_are_deleted_first(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fit()
-    (old,) = entries(cache)
+def test_the_oldest_entries_are_deleted_first(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (old,) = entries(kept)
     os.utime(old, (1, 1))
     fit(budget="0.7x")
-    (middle,) = set(entries(cache)) - {old}
+    (middle,) = set(entries(kept)) - {old}
     monkeypatch.setattr(plan_cache, "MOST_BYTES", sum(file.stat().st_size for file in middle.iterdir()) + 1000)
     fit(budget="0.8x")
-    assert old not in entries(cache)
-    assert middle in entries(cache)
+    assert old not in entries(kept)
+    assert middle in entries(kept)
 
 
 TRAINING = """

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.caches import cache_with_kernels
 from treadle.cli.main import run
 from treadle.job.pipeline import plan_job
 
@@ -49,7 +50,7 @@ def write_job(folder: Path, old: str = "", new: str = "") -> Path:
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment with a cache of its own."""
-    return {**os.environ, "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
+    return {**os.environ, "XDG_CACHE_HOME": str(cache_with_kernels(tmp_path_factory.mktemp("cache")))}
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_a_plan_priced_for_symmetric_memory_runs_over_it_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     plan, out = str(tmp_path / "p.json"), str(tmp_path / "out")
     planned = ["plan", "collective", "allreduce", "--hardware", "ndv5", "--size", "1KiB", "-o", plan]
     assert run([*planned, "--method", "all-pairs"]) == 0
@@ -64,9 +63,8 @@ def test_a_plan_priced_for_symmetric_memory_runs_over_it_too(
 
 
 def test_what_a_switch_does_is_generated_checked_and_run_over_symmetric_memory_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     plan, out = str(tmp_path / "p.json"), str(tmp_path / "out")
     planned = ["plan", "collective", "reducescatter", "--hardware", "ndv5", "--size", "64KiB", "-o", plan]
     assert run([*planned, "--method", "nvls"]) == 0

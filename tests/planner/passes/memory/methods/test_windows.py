@@ -53,7 +53,7 @@ def deep(layers: int, budget: int) -> MemoryProblem:
 
 
 @given(problems())
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_with_every_run_allowed_it_is_the_whole_program(problem):
     assert optimum_of(problem) == optimum(problem)
 
@@ -102,9 +102,11 @@ def test_each_better_plan_is_told_and_the_start_is_never_lost():
 
 
 def test_the_same_effort_gives_the_same_plan():
-    problem = deep(18, 40)
-    effort = SolveLimits(steps=6)
-    assert solve_windows(problem, None, effort) == solve_windows(problem, None, effort)
+    problem = deep(12, 30)
+    effort = SolveLimits(steps=3)
+    found = solve_windows(problem, None, effort)
+    assert found is not None
+    assert found == solve_windows(problem, None, effort)
 
 
 def test_a_plan_is_a_solution_of_every_program_that_allows_its_runs():

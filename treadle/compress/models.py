@@ -37,10 +37,11 @@ def attach(
     which names it. Residuals have the scale of the gradients: with a GradScaler, that of the moment.
 
     Raises InputError for another kind of plan or model, for a group that does not hold all ranks, for another number of
-    ranks or other parameters than the plan's (the first difference by name), gradients other than float32, and for a
-    model that has a communication hook.
+    ranks or other parameters than the plan's (the first difference by name), for a compressor that treadle does not
+    have, gradients other than float32, and for a model that has a communication hook.
     """
     decisions = decisions_of(plan)
+    decisions.require_algorithms(CALLER)
     if not distributed.is_initialized():
         raise InputError("call torch.distributed.init_process_group first", where=CALLER)
     coders = KernelCoders(

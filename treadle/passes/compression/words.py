@@ -56,3 +56,11 @@ def reason(decisions: CompressionDecisions) -> str:
         f"links cost less than encoding: the exchange as it is adds {format_time(exposed)} to the operators, and "
         f"encoding and decoding every gradient once with {name} takes {format_time(encoding[name])}"
     )
+
+
+def kept(decisions: CompressionDecisions) -> str:
+    """What becomes of what payloads lose, as the end of a sentence; empty where no compressor keeps it."""
+    without = [name for name, each in decisions.algorithms.items() if each is None or not each.feedback]
+    if len(without) == len(decisions.algorithms):
+        return ""
+    return ", which error feedback adds to the next" + (f", except for {' and '.join(without)}" if without else "")

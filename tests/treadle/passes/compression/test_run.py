@@ -12,6 +12,7 @@ from tests.codegen.compression.compression_plans import plan_with, small_problem
 from treadle.cli.main import run
 from treadle.codegen import emit
 from treadle.codegen.targets import generate
+from treadle.passes.compression.words import kept
 from treadle.planner.passes.compression.decided import decided
 from treadle.planner.passes.compression.decisions import GradientGroup
 from treadle.planner.passes.compression.problem import Gradient
@@ -49,6 +50,21 @@ def test_two_ranks_run_the_hook_and_compare_it(folder: Path, capsys: pytest.Capt
     assert 0 < found["relative_error"] < 1.5
     assert found["sent_bytes"]["measured"] == found["sent_bytes"]["planned"]
     assert min(found["iteration_ns"].values()) > 0
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ((None, None), ""),
+        (("fp16", None), ""),
+        (("int8", None), ", which error feedback adds to the next"),
+        (("int8", "fp16"), ", which error feedback adds to the next, except for fp16"),
+    ],
+)
+def test_what_is_kept_is_said_of_compressors_that_keep_it(names: tuple[str | None, ...], words: str) -> None:
+    decisions = decided(small_problem(), (GradientGroup(first=0, last=2, steps=("allreduce@flat",)),))
+    groups = tuple(GradientGroup(first=at, last=at, compressor=name, steps=()) for at, name in enumerate(names))
+    assert kept(replace(decisions, groups=groups)) == words
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ GROWTH = 4.0
 PATIENCE = 2
 """Measurements in a row that have to agree."""
 DELTA = 0.02
-"""Of compressors without a ratio. Signs have |v|_1^2 / (n |v|_2^2): 0.64 where v is normally distributed, less where
-few elements are large."""
+"""The delta of compressors without a ratio. Signs have |v|_1^2 / (n |v|_2^2): 0.64 where v is normally distributed,
+less where few elements are large."""
 
 
 @dataclass

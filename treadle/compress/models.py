@@ -9,6 +9,7 @@ from torch import distributed, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
+from treadle.kernels.compression.codec import IDENTITY
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
 from treadle.runtime.compression.attached import CALLER, attach_ddp, decisions_of
@@ -41,7 +42,7 @@ def attach(
     have, gradients other than float32, and for a model that has a communication hook.
     """
     decisions = decisions_of(plan)
-    decisions.require_algorithms(CALLER)
+    decisions.require_algorithms(CALLER, IDENTITY)
     if not distributed.is_initialized():
         raise InputError("call torch.distributed.init_process_group first", where=CALLER)
     coders = KernelCoders(

@@ -82,9 +82,11 @@ class CompressionDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass
         names = sorted({group.compressor for group in self.groups if group.compressor is not None})
         return {name: ALGORITHMS.get(name.partition(":")[0]) for name in names}
 
-    def require_algorithms(self, where: str) -> None:
-        """Raises InputError that names the first compressor which treadle does not have."""
-        if missing := next((name for name, each in self.algorithms.items() if each is None), None):
+    def require_algorithms(self, where: str, *others: str) -> None:
+        """Raises InputError that names the first compressor which is neither treadle's nor of `others`."""
+        if missing := next(
+            (name for name, each in self.algorithms.items() if each is None and name not in others), None
+        ):
             expected = f"one of {', '.join(ALGORITHMS)}: a plan with others can be simulated, not run"
             raise InputError(f"found compressor {missing!r}, expected {expected}", where=where)
 

@@ -39,7 +39,7 @@ def show(tables: Iterable[Table], as_json: bool) -> None:
             words = all(isinstance(row.get(column), str | None) for row in table.rows)
             printed.add_column(column, justify="left" if words else "right")
         for row in table.rows:
-            printed.add_row(*(_cell(row.get(column)) for column in columns))
+            printed.add_row(*(cell(row.get(column)) for column in columns))
         console.print(printed)
         for note in table.notes:
             console.print(note)
@@ -55,7 +55,7 @@ def machine() -> str:
     return f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}"
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
     match value:
         case None:
             return "-"

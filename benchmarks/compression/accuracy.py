@@ -19,29 +19,39 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.common import Row, Table, progress
+from benchmarks.compression.curves import Curves, page
 from examples.models.common import classification_loss
 from examples.models.gpt2 import GPT2, Config, language_model_loss
 from examples.models.resnet50 import ResNet
 from treadle.kernels.compression import Feedback, PowerSGD, codec
 from treadle.kernels.compression.feedback import seed_of
 from treadle.planner.machine.compressors import compressor
-from treadle.report.svg import PALETTE, figure, text_of
 
 RANKS, GROUPS, SEED = 4, 2, 1
-LIMIT, SMOOTHED = 400, 10
-"""Steps of a run at most, and those whose mean loss has to reach the target."""
-MOMENTUM = 0.9
-SHARES = (1.0, 0.25, 0.0625)
-"""Of a task's rate, the next one where a compressor misses the loss."""
+SMOOTHED = 10
+"""Steps whose mean loss has to reach the target."""
 COMPRESSORS = (
     *("fp16", "bf16", "int8", "qsgd", "efsignsgd", "onebit"),
     *("topk:0.01", "dgc:0.01", "randomk:0.01", "randomk:0.1", "powersgd:4", "powersgd:16"),
 )
-FIGURE = Path("build", "compression", "accuracy.svg")
+REPORT = Path("build", "compression", "accuracy.html")
 WORDS, LENGTH, ROWS = 32, 32, 8
 CLASSES, PIXELS, NOISE = 10, 16, 2.0
 
 Batch = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a compressor is tried: a share of the task's rate, the momentum, and steps at most."""
+
+    share: float = 1.0
+    momentum: float = 0.9
+    steps: int = 400
+
+
+SETTINGS = (Setting(), Setting(1 / 4, 0.9, 800), Setting(1 / 16, 0.9, 1600), Setting(1 / 10, 0.0, 1600))
+"""The next one where a compressor misses the loss."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +68,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Training:
-    """Losses and the norm of rank 0's residuals by step, at a share of the task's rate; warnings about residuals."""
+    """Losses and the norm of rank 0's residuals by step; warnings about residuals."""
 
     name: str
-    share: float
+    setting: Setting
     losses: list[float]
     residuals: list[float]
     warnings: list[str]
@@ -80,8 +90,8 @@ class Exchange:
     Sums of random elements and of factors are those of an allreduce; other payloads are gathered, decoded and added.
     """
 
-    def __init__(self, name: str, sizes: Sequence[int]) -> None:
-        self.feedback = [Feedback(rank=rank, ranks=RANKS, momentum=MOMENTUM) for rank in range(RANKS)]
+    def __init__(self, name: str, sizes: Sequence[int], momentum: float) -> None:
+        self.feedback = [Feedback(rank=rank, ranks=RANKS, momentum=momentum) for rank in range(RANKS)]
         self.name = name
         self.factors = [[PowerSGD(name, size) for size in sizes] for _ in range(RANKS)] if _factors(name) else []
         self.codecs = [] if self.factors else [codec(name, size) for size in sizes]
@@ -117,18 +127,20 @@ def _factors(name: str) -> bool:
 def tables() -> Iterator[Table]:
     """Steps to a loss with each compressor, with residual norms: a language model and a convolutional network."""
     torch.set_num_threads(1)
-    found: dict[str, list[Training]] = {}
+    shown: list[tuple[Table, list[Curves]]] = []
     for task in tasks():
-        found[task.name] = trained = [each for name in (None, *COMPRESSORS) for each in attempts(task, name)]
+        trained = [each for name in (None, *COMPRESSORS) for each in attempts(task, name)]
         plain = trained[0].reached(task.target)
-        yield Table(
-            f"{task.name}: steps to a loss of {task.target:g} on {RANKS} ranks, {LIMIT} at most",
+        table = Table(
+            f"{task.name}: steps to a loss of {task.target:g} on {RANKS} ranks",
             [_row(each, task.target, plain) for each in trained],
             ("loss: mean of the last steps. residual: norm on rank 0, after a third of the steps and at the end.",),
         )
-    FIGURE.parent.mkdir(parents=True, exist_ok=True)
-    FIGURE.write_text(picture(found))
-    progress(f"curves: {FIGURE}")
+        shown.append((table, [curves(each) for each in trained]))
+        yield table
+    REPORT.parent.mkdir(parents=True, exist_ok=True)
+    REPORT.write_text(page(shown), encoding="utf-8")
+    progress(f"curves: {REPORT}")
 
 
 def tasks() -> tuple[Task, Task]:
@@ -151,29 +163,31 @@ def tasks() -> tuple[Task, Task]:
 
 
 def attempts(task: Task, name: str | None) -> list[Training]:
-    """Train at the task's rate; if that misses the loss, at smaller ones until one reaches it."""
+    """Train with each setting until one reaches the loss."""
     found: list[Training] = []
-    for share in SHARES:
-        found.append(training(task, name, share))
+    for setting in SETTINGS:
+        found.append(training(task, name, setting))
         if found[-1].reached(task.target):
             break
     return found
 
 
-def training(task: Task, name: str | None, share: float = 1.0) -> Training:
-    """Train with a compressor, or plainly, at a share of the task's rate until the loss is reached or is no number."""
-    progress(f"{task.name}: {name or 'plain'}, rate x {share:g}")
+def training(task: Task, name: str | None, setting: Setting) -> Training:
+    """Train with a compressor, or plainly, until the loss is reached or is no number."""
+    progress(f"{task.name}: {name or 'plain'}, rate x {setting.share:g}, momentum {setting.momentum:g}")
     torch.manual_seed(SEED)
     model = task.make()
     parameters = list(model.parameters())[::-1]
     corrected = name is not None and compressor(name).algorithm.name == "dgc"
-    optimizer = torch.optim.SGD(parameters, share * task.rate, momentum=0.0 if corrected else MOMENTUM)
+    momentum = 0.0 if corrected else setting.momentum
+    optimizer = torch.optim.SGD(parameters, setting.share * task.rate, momentum=momentum)
     draws = [torch.Generator().manual_seed(SEED + 1 + rank) for rank in range(RANKS)]
     groups = grouped(parameters)
-    exchange = Exchange(name, [sum(each.numel() for each in group) for group in groups]) if name else None
-    found = Training(name or "plain", share, [], [], [])
+    sizes = [sum(each.numel() for each in group) for group in groups]
+    exchange = Exchange(name, sizes, setting.momentum) if name else None
+    found = Training(name or "plain", setting, [], [], [])
     with warnings_to(found.warnings):
-        for step in range(LIMIT):
+        for step in range(setting.steps):
             losses, ranks = zip(*(_gradients(task, model, groups, draw) for draw in draws), strict=True)
             for place, group in enumerate(groups):
                 values = [rank[place] for rank in ranks]
@@ -222,22 +236,12 @@ def grouped(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
     return groups
 
 
-def picture(found: dict[str, list[Training]]) -> str:
-    """Smoothed losses over steps, a panel for each task, as SVG."""
-    with figure(9, 3.4, ncols=len(found)) as (drawn, axes):
-        for panel, (task, trained) in zip(axes, found.items(), strict=True):
-            for place, each in enumerate(trained):
-                ends = range(SMOOTHED, len(each.losses) + 1)
-                style = "-" if place < len(PALETTE) else "--"
-                colour = PALETTE[place % len(PALETTE)]
-                label = each.name if each.share == 1 else f"{each.name}, rate x {each.share:g}"
-                panel.plot(ends, [each.mean(end) for end in ends], style, color=colour, label=label, linewidth=1)
-            panel.set_ylim(0, 1.2 * trained[0].losses[0])
-            panel.set_title(task)
-            panel.set_xlabel("step")
-            panel.set_ylabel("loss")
-            panel.legend(fontsize=6, frameon=False)
-        return text_of(drawn)
+def curves(found: Training) -> Curves:
+    """Smoothed losses, and residuals."""
+    share, momentum = found.setting.share, found.setting.momentum
+    words = [found.name, *([f"rate x {share:g}"] if share != 1 else ()), *(() if momentum else ["no momentum"])]
+    losses = [found.mean(end) for end in range(SMOOTHED, len(found.losses) + 1)]
+    return Curves(", ".join(words), losses, found.residuals)
 
 
 def _row(found: Training, target: float, plain: int | None) -> Row:
@@ -245,7 +249,8 @@ def _row(found: Training, target: float, plain: int | None) -> Row:
     residuals = found.residuals
     return {
         "compressor": found.name,
-        "rate x": found.share,
+        "rate x": found.setting.share,
+        "momentum": found.setting.momentum,
         "steps": steps,
         "x plain": steps / plain if steps and plain else None,
         "loss": found.mean(len(found.losses)),

@@ -9,6 +9,7 @@ from torch import distributed, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
+from treadle.kernels.compression.codec import IDENTITY
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
 from treadle.runtime.compression.attached import CALLER, attach_ddp, decisions_of
@@ -37,10 +38,11 @@ def attach(
     which names it. Residuals have the scale of the gradients: with a GradScaler, that of the moment.
 
     Raises InputError for another kind of plan or model, for a group that does not hold all ranks, for another number of
-    ranks or other parameters than the plan's (the first difference by name), gradients other than float32, and for a
-    model that has a communication hook.
+    ranks or other parameters than the plan's (the first difference by name), for a compressor that treadle does not
+    have, gradients other than float32, and for a model that has a communication hook.
     """
     decisions = decisions_of(plan)
+    decisions.require_algorithms(CALLER, IDENTITY)
     if not distributed.is_initialized():
         raise InputError("call torch.distributed.init_process_group first", where=CALLER)
     coders = KernelCoders(

@@ -8,6 +8,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from treadle.planner.documents.scalars import Count, Decisions, Name, Record
+from treadle.planner.errors import InputError
+from treadle.planner.machine.compressors import ALGORITHMS, CompressionAlgorithm
 from treadle.planner.passes.compression.problem import CompressionProblem
 
 StepText = Annotated[
@@ -74,6 +76,21 @@ class CompressionDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass
         yield "$.decisions.groups", self.groups
         for place, rival in enumerate(self.rivals):
             yield f"$.decisions.rivals[{place}].groups", rival.groups
+
+    @property
+    def algorithms(self) -> dict[str, CompressionAlgorithm | None]:
+        """The algorithms of the compressors that groups have, by name; None for those of a problem written by hand
+        which treadle does not have."""
+        names = sorted({group.compressor for group in self.groups if group.compressor is not None})
+        return {name: ALGORITHMS.get(name.partition(":")[0]) for name in names}
+
+    def require_algorithms(self, where: str, *others: str) -> None:
+        """Raises InputError that names the first compressor which is neither treadle's nor of `others`."""
+        if missing := next(
+            (name for name, each in self.algorithms.items() if each is None and name not in others), None
+        ):
+            expected = f"one of {', '.join(ALGORITHMS)}: a plan with others can be simulated, not run"
+            raise InputError(f"found compressor {missing!r}, expected {expected}", where=where)
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         for path, found, expected in self.problem.problems():

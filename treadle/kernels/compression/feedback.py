@@ -12,15 +12,12 @@ import torch
 from torch import Tensor
 
 from treadle.kernels.compression.codec import Codec, NativeCodec
+from treadle.kernels.compression.divergence import Divergence, most_of
 from treadle.kernels.compression.powersgd import PowerSGD
 from treadle.planner.errors import InputError
 from treadle.planner.machine.compressors import Compressor, compressor
 
 VERSION = 1
-EVERY = 10
-"""Encodings of a key between two measurements of its norms."""
-PATIENCE = 10
-"""Measurements in a row above the limit before a warning."""
 
 log = logging.getLogger("treadle.compression")
 
@@ -34,15 +31,6 @@ class _Kept:
     factor: Tensor | None = None
 
 
-@dataclass
-class _Watch:
-    """What decides whether a residual diverges: the running mean of the norm of the gradient."""
-
-    encodes: int = 0
-    gradient: float = 0.0
-    above: int = 0
-
-
 class Feedback:
     """The residuals of the compression points of one rank.
 
@@ -51,13 +39,14 @@ class Feedback:
     al., Deep Gradient Compression: Reducing the Communication Bandwidth for Distributed Training): with `momentum` a
     residual adds up velocities, and elements that are sent lose theirs, so that the optimizer is to have no momentum of
     its own; with `clip_norm` a gradient of a larger norm than clip_norm / sqrt(ranks) is scaled to that. Different keys
-    may be encoded at the same time.
+    may be encoded at the same time. A group whose residual diverges is logged once.
     """
 
     def __init__(self, *, rank: int = 0, ranks: int = 1, momentum: float = 0.0, clip_norm: float | None = None) -> None:
         self._rank, self._ranks, self._momentum, self._clip = rank, ranks, momentum, clip_norm
         self._kept: dict[Hashable, _Kept] = {}
-        self._watches: dict[Hashable, _Watch] = {}
+        self._watches: dict[Hashable, Divergence] = {}
+        self._warned: set[Hashable] = set()
 
     def encode(self, key: Hashable, codec: Codec, values: Tensor, payload: Tensor, step: int) -> None:
         """`payload` of `values` and what is kept of `key`; decode it with `seed_of(key, step)`. Raises what
@@ -111,6 +100,7 @@ class Feedback:
             for key, tensors in state["kept"].items()
         }
         self._watches.clear()
+        self._warned.clear()
 
     def _of(self, key: Hashable, values: Tensor) -> _Kept:
         kept = self._kept.get(key)
@@ -144,28 +134,26 @@ class Feedback:
         velocity.nan_to_num_(0, 0, 0)
 
     def _watch(self, key: Hashable, values: Tensor, residual: Tensor, found: Compressor) -> None:
-        watch = self._watches.setdefault(key, _Watch())
-        watch.encodes += 1
-        if watch.encodes % EVERY:
+        name = group_of(key)
+        if name in self._warned:
             return
-        gradient, kept = torch.stack([torch.linalg.vector_norm(each) for each in (values, residual)]).tolist()
-        if gradient < float("inf"):
-            watch.gradient = 0.9 * watch.gradient + 0.1 * gradient if watch.gradient else gradient
-        watch.above = watch.above + 1 if kept > _limit(found) * watch.gradient else 0
-        if watch.above == PATIENCE:
+        watch = self._watches.get(key)
+        if watch is None:
+            watch = self._watches[key] = Divergence(most_of(found, self._momentum))
+        if norms := watch.encoded(values, residual):
+            self._warned.add(name)
             log.warning(
-                "%s: the residual of %s diverges: its norm is %.3g, that of the gradient %.3g",
-                *(key, found.name, kept, watch.gradient),
+                "%s: the residual of %s diverges: its norm is %.3g, that of the gradient %.3g; lower the learning rate "
+                "or its momentum, or take a compressor that sends more",
+                *(name, found.name, norms[1], norms[0]),
             )
+
+
+def group_of(key: Hashable) -> Hashable:
+    """The group of a key: what comes first in it, for people."""
+    return key[0] if isinstance(key, tuple) else key
 
 
 def seed_of(key: Hashable, step: int, rank: int = 0) -> int:
     """The seed of an encoding, the same in every process."""
     return step << 32 ^ crc32(repr((key, rank)).encode())
-
-
-def _limit(found: Compressor) -> float:
-    """How many times the norm of the gradient a residual may have: twice the bound 2 / delta of Karimireddy et al.,
-    Error Feedback Fixes SignSGD and other Gradient Compression Schemes, where delta is the share that is sent; at least
-    100."""
-    return max(100.0, 4 / found.parameter) if found.algorithm.parameter == "ratio" else 100.0

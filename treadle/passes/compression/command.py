@@ -10,7 +10,7 @@ from treadle.cli.json_output import print_json
 from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of, note_ending
 from treadle.cli.options import Json, Nodes, document_option, hardware_option, time_limit_option
-from treadle.cli.output import live_line, print_table
+from treadle.cli.output import live_line, note, print_table
 from treadle.cli.progress import ProgressLine
 from treadle.planner.documents.scalars import format_time, many
 
@@ -114,6 +114,8 @@ def command(
         raise LimitError("interrupted before a plan was found") from None
     store.save(plan, output)
     note_ending(plan.provenance, time_limit)
+    if missing := [name for name, each in plan.decisions.algorithms.items() if each is None]:
+        note(f"treadle does not have {' and '.join(missing)}: the plan can be simulated, not run")
     facts = summary(plan)
     if as_json:
         print_json("plan-compression", {**facts, "plan": output})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from treadle.cli.output import print_run
 from treadle.codegen.targets import PLAN_NAME
-from treadle.passes.compression.words import sent
+from treadle.passes.compression.words import kept, sent
 from treadle.passes.interface import RunOptions
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
@@ -30,14 +30,13 @@ def run_compression(folder: Path, options: RunOptions) -> None:
     decisions = require_pass(store.load(file, Plan), CompressionDecisions, str(file)).decisions
     options.require_world((None, decisions.problem.ranks), "the plan has that many ranks")
     result = run_folder(folder, steps=options.steps, timeout=options.timeout)
-    time = result["iteration_ns"]
+    time, lost = result["iteration_ns"], kept(decisions)
     exact = "equal to the last bit" if result["identity_equal"] else "not equal"
     same = "the same on all ranks" if result["ranks_equal"] else "different between ranks"
     lines = [
         f"{result['world']} ranks over gloo on the links of this machine; operators are slept through",
         f"  exchange     with the identity as compressor against a dense exchange: {exact}",
-        f"  compressed   {same}; the first means differ by {result['relative_error']:.1%} from the dense ones, which "
-        "error feedback adds to the next",
+        f"  compressed   {same}; the first means differ by {result['relative_error']:.1%} from the dense ones{lost}",
         f"  iteration    {format_time(time['planned'])} planned, {format_time(time['measured'])} measured "
         f"({time['measured'] / max(1, time['planned']) - 1:+.0%})",
         f"  plain        {format_time(time['uncompressed_planned'])} predicted for each gradient alone, "

@@ -115,3 +115,11 @@ def _coding_ns(problem: CompressionProblem, name: str) -> int:
         min(cost.encode.at(each.elements) + cost.decode_ns(each.elements, 1) for cost in costs)
         for each in problem.gradients
     )
+
+
+def kept(decisions: CompressionDecisions) -> str:
+    """What becomes of what payloads lose, as the end of a sentence; empty where no compressor keeps it."""
+    without = [name for name, each in decisions.algorithms.items() if each is None or not each.feedback]
+    if len(without) == len(decisions.algorithms):
+        return ""
+    return ", which error feedback adds to the next" + (f", except for {' and '.join(without)}" if without else "")

@@ -43,8 +43,8 @@ def run_folder(folder: Path, *, steps: int = 3, timeout: float | None = None) ->
     `iteration_ns` and `sent_bytes` as planned and measured (the slowest rank's, its median over `steps`), and
     `findings`, a sentence for each promise that did not hold.
 
-    Raises InputError for a folder that is not as it was generated, CheckFailed for a plan that fails its check, and
-    what `launch` raises.
+    Raises InputError for a folder that is not as it was generated, and for a compressor that treadle does not have;
+    CheckFailed for a plan that fails its check, and what `launch` raises.
     """
     manifest, texts = emit.read(folder)
     require_form(manifest.target, texts[FILE_NAME], str(folder / FILE_NAME))
@@ -52,6 +52,7 @@ def run_folder(folder: Path, *, steps: int = 3, timeout: float | None = None) ->
     decisions = plan.decisions
     if found := pass_of(plan).findings(decisions):
         raise CheckFailed(f"{folder / PLAN_NAME}: not run, its check failed", tuple(found))
+    decisions.require_algorithms(str(folder / PLAN_NAME))
     ranks = launch(decisions.problem.ranks, _compare, (str(folder), decisions, steps), timeout)
     identity, equal = (all(getattr(rank, name) for rank in ranks) for name in ("identity_equal", "ranks_equal"))
     findings = []

@@ -13,7 +13,7 @@ from tests.planner.passes.compression.test_extract import COSTS, STEP, selection
 from treadle.cli.main import run
 from treadle.passes.compression.inputs import SHIPPED_COSTS
 from treadle.planner.documents import store
-from treadle.planner.documents.compression_costs import CompressionCosts
+from treadle.planner.documents.compression_costs import CompressionCosts, Curve
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.sources import load_named
 from treadle.planner.passes.compression.problem import GradientLink
@@ -43,6 +43,20 @@ def test_a_problem_by_hand_is_planned_and_described(files: Path, capsys: pytest.
         assert words in printed
     assert run(["check", "plan.json"]) == 0
     assert "plan.json: accepted (compression plan: 3 gradients" in capsys.readouterr().out
+
+
+def test_compressors_that_treadle_does_not_have_are_noted(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    problem = small_problem()
+    own = replace(problem.compressors[0], name="ours", wire=Curve(points=((0, 0), (1000, 40))))
+    store.save(replace(problem, compressors=(own,)), files / "problem.json")
+    assert run(PROBLEM) == 0
+    printed = capsys.readouterr()
+    assert "ours for " in printed.out
+    assert "treadle does not have ours: the plan can be simulated, not run" in printed.err
+    assert run(["simulate", "plan.json"]) == 0
+    assert run(["generate", "plan.json", "-o", "hook"]) == 0
+    assert run(["run", "hook"]) == 2
+    assert "found compressor 'ours', expected one of randomk, topk, " in capsys.readouterr().err
 
 
 def test_json_has_the_figures(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from treadle.cli.main import run
 from treadle.codegen import emit
 from treadle.codegen.targets import generate
 from treadle.passes.compression.run import slower
+from treadle.passes.compression.words import kept
 from treadle.planner.passes.compression.decided import decided
 from treadle.planner.passes.compression.decisions import GradientGroup
 from treadle.planner.passes.compression.problem import Gradient
@@ -58,6 +59,21 @@ def test_a_planned_exchange_that_is_slower_is_said_to_be() -> None:
     assert slower(2_000_000, 2_000_000) == ()
     (line,) = slower(3_000_000, 2_000_000)
     assert "the planned exchange takes 3 ms, 1.50x of the 2 ms of DistributedDataParallel" in line
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ((None, None), ""),
+        (("fp16", None), ""),
+        (("int8", None), ", which error feedback adds to the next"),
+        (("int8", "fp16"), ", which error feedback adds to the next, except for fp16"),
+    ],
+)
+def test_what_is_kept_is_said_of_compressors_that_keep_it(names: tuple[str | None, ...], words: str) -> None:
+    decisions = decided(small_problem(), (GradientGroup(first=0, last=2, steps=("allreduce@flat",)),))
+    groups = tuple(GradientGroup(first=at, last=at, compressor=name, steps=()) for at, name in enumerate(names))
+    assert kept(replace(decisions, groups=groups)) == words
 
 
 @pytest.mark.parametrize(

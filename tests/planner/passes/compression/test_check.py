@@ -238,7 +238,7 @@ CORRUPTIONS: dict[str, tuple[Callable[[Decisions], Decisions], str]] = {
     ),
     "a rival of no known name": (
         rivals(lambda plan: replace(plan[0], name="theirs")),
-        "rivals[0].name: found 'theirs', expected one of 'uncompressed', 'espresso, published', 'espresso', ",
+        "rivals[0].name: found 'theirs', expected one of 'uncompressed', 'espresso', 'groups, uncompressed', ",
     ),
     "a rival twice": (rivals(lambda plan: plan[0], lambda plan: plan[0]), "found 'uncompressed' again, expected each"),
     "no rival without compression": (
@@ -260,10 +260,10 @@ CORRUPTIONS: dict[str, tuple[Callable[[Decisions], Decisions], str]] = {
             lambda plan: plan[0],
             lambda plan: replace(
                 first_of(plan[0], compressor="fp16", steps=("compress@device", "allgather@flat", "decompress@device")),
-                name="espresso, published",
+                name="espresso, published, dgc:0.01",
             ),
         ),
-        "rivals[1].groups[0].compressor: found fp16, expected none or dgc:0.01 in espresso, published",
+        "rivals[1].groups[0].compressor: found fp16, expected none or dgc:0.01 in espresso, published, dgc:0.01",
     ),
     "times of a slower link": (
         lambda plan: limit(inter=replace(plan.problem.inter, beta_us_per_MB=999_999))(plan),  # type: ignore[type-var]

@@ -203,7 +203,7 @@ def test_a_limit_is_recorded() -> None:
     assert plan.certificate.lower_bound == plan.certificate.terms_ns["forward"] + plan.certificate.terms_ns["backward"]
 
 
-@pytest.mark.parametrize("ends", [60, 300])
+@pytest.mark.parametrize("ends", [60, 900])
 def test_rivals_that_a_limit_cut_are_marked_and_others_are_whole(ends: int) -> None:
     """On a clock that advances by one whenever it is read."""
     problem = model(300, names=("efsignsgd", "fp16"))

@@ -40,6 +40,11 @@ def collective(options: str, *targets: str) -> tuple[str, ...]:
     return (f"plan collective {options} -o plan.json", *LOOKS, *generated(*targets))
 
 
+def compression(options: str, *targets: str) -> tuple[str, ...]:
+    command = f"plan compression --problem compression-problem.yaml {options} -o plan.json"
+    return (command, *LOOKS, *generated(*targets))
+
+
 def fusion(program: str, sizes: str, *targets: str, hardware: str = "switch4") -> tuple[str, ...]:
     command = f"plan fusion examples.fusion.{program}:program --hardware {hardware} {sizes} -o plan.json"
     return (command, *LOOKS, *generated("cuda", "torch", "nccl", *targets))
@@ -131,6 +136,10 @@ CASES: dict[str, tuple[str, ...]] = {
     "fusion/muon": fusion("muon", "--bind M=64,N=64", "tp-overlap")[:1],
     "fusion/trace": ("plan fusion --trace step.json --hardware switch4 -o plans",),
     "fusion/sweep": ("plan fusion examples.fusion.sgd:program --hardware switch4 --sweep N=1K:1M -o plans",),
+    # Compression: every method.
+    "compression/joint": compression("", "ddp-hook"),
+    "compression/espresso": compression("--method espresso --as-published"),
+    "compression/cupcake": compression("--method cupcake"),
     # Several passes at once.
     "job": ("plan job job.yaml --no-run -o out",),
 }
@@ -138,6 +147,7 @@ CASES: dict[str, tuple[str, ...]] = {
 
 SHOWN: dict[str, tuple[str, ...]] = {
     "memory/called": ("torch/step.py",),
+    "compression/joint": ("ddp-hook/hook.py",),
     "fusion/sgd": ("cuda/schedule.cu", "torch/sgd.py", "nccl/schedule.cu"),
     "fusion/attention": (
         *("cuda/schedule.cu", "torch/attention.py", "nccl/schedule.cu"),

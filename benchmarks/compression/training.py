@@ -16,8 +16,9 @@ from torch.nn.parallel import DistributedDataParallel
 from examples.gpt2_dp.model import reduced
 from treadle.compress import attach
 
-WARM, SEED = 4, 1
-"""Iterations before the first that counts: DDP rebuilds its buckets after the first, PowerSGD begins at the third."""
+WARM, SEED, SECONDS = 4, 1, 30
+"""Iterations before the first that counts: DDP rebuilds its buckets after the first, PowerSGD begins at the third.
+Slow links have as many rounds as fit into the seconds."""
 NOTHING = "no exchange"
 ONE_BUCKET_MB = 1024
 """gloo runs PowerSGD's collectives of several buckets into each other."""
@@ -45,6 +46,8 @@ def main(plans: Sequence[str], rounds: int) -> None:
     steps = {name: _step(name, exchange) for name, exchange in exchanges.items()}
     times: dict[str, list[int]] = {name: [] for name in steps}
     for turn in range(WARM + rounds):
+        if sum(map(sum, times.values())) > SECONDS * 1e9:
+            break
         for name, step in steps.items():
             distributed.barrier()
             start = perf_counter_ns()

@@ -63,6 +63,7 @@ def kinds(problem: CompressionProblem) -> dict[str, RivalKind]:
     plain: Form = None, plain_steps(problem)
     found = {
         UNCOMPRESSED: RivalKind(True, (plain,)),
+        "espresso, published": RivalKind(True, compressors=(None, *names[:1])),
         "espresso": RivalKind(True, compressors=(None, *names)),
         "groups, uncompressed": RivalKind(False, (plain,)),
     }

@@ -238,7 +238,7 @@ CORRUPTIONS: dict[str, tuple[Callable[[Decisions], Decisions], str]] = {
     ),
     "a rival of no known name": (
         rivals(lambda plan: replace(plan[0], name="theirs")),
-        "rivals[0].name: found 'theirs', expected one of 'uncompressed', 'espresso', 'groups, uncompressed', ",
+        "rivals[0].name: found 'theirs', expected one of 'uncompressed', 'espresso, published', 'espresso', ",
     ),
     "a rival twice": (rivals(lambda plan: plan[0], lambda plan: plan[0]), "found 'uncompressed' again, expected each"),
     "no rival without compression": (

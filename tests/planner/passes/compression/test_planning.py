@@ -110,6 +110,15 @@ def test_joint_with_several_compressors_is_never_worse_than_the_papers_with_one(
 
 
 @pytest.mark.parametrize("as_published", [False, True])
+@pytest.mark.parametrize("method", ["espresso", "cupcake"])
+def test_every_method_has_rivals_that_the_checker_knows(method: str, as_published: bool) -> None:
+    problem = model(SLOW, names=("efsignsgd", "fp16"))
+    plan = planned(problem, method=method, as_published=as_published)
+    assert check(plan.decisions) == []
+    assert len(plan.decisions.rivals) > 1
+
+
+@pytest.mark.parametrize("as_published", [False, True])
 def test_espresso_takes_each_gradient_on_its_own(as_published: bool) -> None:
     plan = planned(model(SLOW), method="espresso", as_published=as_published)
     times = plan.provenance.known.candidates_ns

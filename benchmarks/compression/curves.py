@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import NamedTuple
 
 from benchmarks.common import Table, cell
@@ -19,16 +20,22 @@ class Curves(NamedTuple):
 
 
 def picture(trained: Sequence[Curves]) -> str:
-    """SVG of two panels: losses, and norms of residuals where there are any. The first training sets the scale."""
-    with figure(10, 4.2, ncols=2) as (drawn, (losses, residuals)):
+    """SVG of two panels: losses, and norms of residuals where there are any. The first training sets the scale of
+    losses, the residuals at a third of the steps that of norms: those of trainings that diverge leave the panel."""
+    with figure(11, 4.2, ncols=2) as (drawn, (losses, residuals)):
         for place, each in enumerate(trained):
             colour, style = PALETTE[place % len(PALETTE)], ("-", "--", ":")[place // len(PALETTE) % 3]
-            losses.plot(each.losses, style, color=colour, label=each.label, linewidth=1)
+            steps = range(1, len(each.losses) + 1)
+            losses.plot(steps, each.losses, style, color=colour, label=each.label, linewidth=1)
             if any(each.residuals):
-                residuals.plot(each.residuals, style, color=colour, linewidth=1)
-        losses.set(ylim=(0, 1.3 * trained[0].losses[0]), xscale="symlog", xlabel="step", ylabel="loss")
-        residuals.set(xscale="symlog", yscale="log", xlabel="step", ylabel="norm of the residuals of rank 0")
-        drawn.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=7)
+                residuals.plot(steps, each.residuals, style, color=colour, linewidth=1)
+        thirds = [each.residuals[len(each.residuals) // 3] for each in trained if any(each.residuals)]
+        losses.set(ylim=(0, 1.3 * trained[0].losses[0]), xscale="log", xlabel="step", ylabel="loss")
+        residuals.set(xscale="log", yscale="log", xlabel="step", ylabel="norm of the residuals of rank 0")
+        residuals.set_ylim(top=10 * max(filter(isfinite, thirds), default=1.0))
+        for axis in (losses.xaxis, residuals.xaxis, residuals.yaxis):
+            axis.set_major_formatter("{x:g}")
+        drawn.legend(loc="outside right upper", frameon=False, fontsize=7)
         return text_of(drawn)
 
 

@@ -12,7 +12,7 @@ from treadle.report.svg import PALETTE, figure, text_of
 
 
 class Curves(NamedTuple):
-    """Loss and norm of the residual by step, of one training."""
+    """Loss and norm of the residual by step, of one training; losses are means of some steps and begin later."""
 
     label: str
     losses: Sequence[float]
@@ -25,8 +25,8 @@ def picture(trained: Sequence[Curves]) -> str:
     with figure(11, 4.2, ncols=2) as (drawn, (losses, residuals)):
         for place, each in enumerate(trained):
             colour, style = PALETTE[place % len(PALETTE)], ("-", "--", ":")[place // len(PALETTE) % 3]
-            steps = range(1, len(each.losses) + 1)
-            losses.plot(steps, each.losses, style, color=colour, label=each.label, linewidth=1)
+            steps = range(1, len(each.residuals) + 1)
+            losses.plot(steps[-len(each.losses) :], each.losses, style, color=colour, label=each.label, linewidth=1)
             if any(each.residuals):
                 residuals.plot(steps, each.residuals, style, color=colour, linewidth=1)
         thirds = [each.residuals[len(each.residuals) // 3] for each in trained if any(each.residuals)]

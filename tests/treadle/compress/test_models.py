@@ -32,11 +32,13 @@ HIERARCHICAL = ("reduce-scatter@intra", "compress@device", "alltoall@inter", "de
 
 
 class Net(nn.Module):
-    """Layers of which the third one is used where asked, and a frozen parameter."""
+    """Layers of which the third one is used where asked, one with columns in memory as convolutions with channels last
+    have them, and a frozen parameter."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(7, 7) for _ in range(4))
+        self.layers[1].weight = nn.Parameter(torch.randn(7, 7).t())
         self.frozen = nn.Parameter(torch.ones(7), requires_grad=False)
 
     def forward(self, values: Tensor, skip: bool = False) -> Tensor:
@@ -78,8 +80,9 @@ def same(one: nn.Module, other: nn.Module) -> None:
         assert (first.grad is None) == (second.grad is None), name
         if first.grad is not None and second.grad is not None:
             torch.testing.assert_close(first.grad, second.grad, msg=name)
-            every = [torch.empty_like(first.grad) for _ in range(distributed.get_world_size())]
-            distributed.all_gather(every, first.grad.contiguous())
+            mine = first.grad.contiguous()
+            every = [torch.empty_like(mine) for _ in range(distributed.get_world_size())]
+            distributed.all_gather(every, mine)
             assert all(torch.equal(each, first.grad) for each in every), name
 
 

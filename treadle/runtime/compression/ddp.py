@@ -49,6 +49,7 @@ class DdpExchange(CompressedExchange):
         self.model, self.exchange, self.coders, self.watch = model, exchange, coders, watch
         self.unordered = unordered
         self.parameters = parameters
+        self.axes = [bucket_axes(each) for each in parameters]
         self.numbers: dict[Tensor, int] = {parameter: number for number, parameter in enumerate(parameters)}
         self.expected = self.closed = False
         """`expected`: gradients of the backward pass are to be exchanged, as of the last forward pass."""
@@ -99,7 +100,7 @@ class DdpExchange(CompressedExchange):
             return
         values = self.parameters[number].grad
         assert values is not None
-        self.exchange.put(number, values)
+        self.exchange.put(number, values.permute(self.axes[number]))
 
     def _in_place(self) -> Mapping[int, Tensor]:
         return self.joined if self.rebuilt == self.model._has_rebuilt_buckets else {}
@@ -162,6 +163,13 @@ def averaged(buffer: Tensor, group: Any) -> torch.futures.Future[Tensor]:
     return done
 
 
+def bucket_axes(parameter: Tensor) -> list[int]:
+    """The axes of a gradient in the order in which a bucket has its elements: that of the parameter's memory, such as
+    channels last, if it has no gaps."""
+    axes = sorted(range(parameter.ndim), key=parameter.stride, reverse=True)
+    return axes if parameter.permute(axes).is_contiguous() else list(range(parameter.ndim))
+
+
 def members(group: tuple[int, int]) -> range:
     """The numbers of its gradients."""
     return range(group[0], group[1] + 1)
@@ -170,15 +178,13 @@ def members(group: tuple[int, int]) -> range:
 def adjoining(
     buffer: Tensor, views: Mapping[int, Tensor], groups: Sequence[tuple[int, int]], unordered: Container[int]
 ) -> dict[int, Tensor]:
-    """By group, the part of `buffer` in which the `views` of its gradients lie one after the other; in any order and
-    layout for those that are `unordered`."""
+    """By group, the part of `buffer` in which the `views` of its gradients lie one after the other; in any order for
+    those that are `unordered`."""
     found = {}
     for number, group in enumerate(groups):
         inside = [views[each] for each in members(group) if each in views]
         if number in unordered:
             inside.sort(key=Tensor.storage_offset)
-        elif not all(view.is_contiguous() for view in inside):
-            continue
         starts = [view.storage_offset() - buffer.storage_offset() for view in inside]
         ends = [start + view.numel() for start, view in zip(starts, inside, strict=True)]
         if len(inside) == len(members(group)) and starts[1:] == ends[:-1]:

@@ -37,6 +37,18 @@ class Joint:
     exact: ExactGroups | None
 
 
+class _Best:
+    """The best groups that were offered, and of equal times the fewest; `found` is called with each better one."""
+
+    def __init__(self, groups: Groups, evaluator: Evaluator, found: Callable[[Groups, int], None]) -> None:
+        self.groups, self.ns, self.found = groups, evaluator.time(groups), found
+
+    def offer(self, groups: Groups, ns: int) -> None:
+        if (ns, len(groups)) < (self.ns, len(self.groups)):
+            self.groups, self.ns = groups, ns
+            self.found(groups, ns)
+
+
 def joint(
     problem: CompressionProblem,
     evaluator: Evaluator,
@@ -48,14 +60,7 @@ def joint(
 ) -> Joint:
     """The best groups found from `starts`, of which there is at least one, and of equal times the fewest; `offer` is
     called with each better plan. options: those that searches choose from."""
-    best = rounds(problem, evaluator, starts, options, stopped=stopped, offer=offer)
-    best_ns = evaluator.time(best)
-
-    def better(groups: Groups, ns: int) -> None:
-        nonlocal best, best_ns
-        if (ns, len(groups)) < (best_ns, len(best)):
-            best, best_ns = groups, ns
-            offer(groups, ns)
+    best = _Best(rounds(problem, evaluator, starts, options, stopped=stopped, offer=offer), evaluator, offer)
 
     def choices(first: int, last: int) -> Sequence[PricedOption]:
         if not problem.fits(first, last):
@@ -64,11 +69,11 @@ def joint(
 
     found = None
     if _branches(problem) <= BRANCHES and not stopped():
-        found = exact(problem, evaluator, choices, best, node_limit=NODE_LIMIT, expired=stopped)
-        better(found.groups, found.ns)
+        found = exact(problem, evaluator, choices, best.groups, node_limit=NODE_LIMIT, expired=stopped)
+        best.offer(found.groups, found.ns)
     if found is None or not found.complete:
-        shaken(problem, evaluator, best, options, stopped=stopped, offer=better)
-    return Joint(best, best_ns, found)
+        shaken(problem, evaluator, best.groups, options, stopped=stopped, offer=best.offer)
+    return Joint(best.groups, best.ns, found)
 
 
 def rounds(
@@ -81,28 +86,20 @@ def rounds(
     offer: Callable[[Groups, int], None],
 ) -> Groups:
     """The best groups of dynamic programs and local search alone; otherwise as `joint`."""
-    best = min(starts.values(), key=evaluator.time)
-    best_ns = evaluator.time(best)
-
-    def better(groups: Groups, ns: int) -> None:
-        nonlocal best, best_ns
-        if (ns, len(groups)) < (best_ns, len(best)):
-            best, best_ns = groups, ns
-            offer(groups, ns)
-
+    best = _Best(min(starts.values(), key=evaluator.time), evaluator, offer)
     tried: set[Groups] = set()
     for _ in range(ROUNDS):
-        before = best
+        before = best.groups
         pool = {groups: evaluator.time(groups) for groups in starts.values()}
         if not stopped():
-            pool |= {groups: evaluator.time(groups) for groups in through_boundaries(problem, best, options, stopped)}
+            pool |= {groups: evaluator.time(groups) for groups in through_boundaries(problem, before, options, stopped)}
         for groups in sorted((each for each in pool if each not in tried), key=lambda each: pool[each])[:IMPROVED]:
-            better(groups, pool[groups])
+            best.offer(groups, pool[groups])
             tried.add(groups)
-            improved(problem, evaluator, groups, options, stopped=stopped, offer=better)
-        if best is before or stopped():
+            improved(problem, evaluator, groups, options, stopped=stopped, offer=best.offer)
+        if best.groups is before or stopped():
             break
-    return best
+    return best.groups
 
 
 def _branches(problem: CompressionProblem) -> int:

@@ -136,7 +136,7 @@ def _measured(settings: _Settings, rank: int, world: int, on_step: OnStep) -> _T
     from treadle.probe.call_timer import CallTimer
     from treadle.probe.compression_worker import measured_compressors
     from treadle.probe.measured_codecs import measured_codec
-    from treadle.probe.routine_worker import issue_times, measured_routines
+    from treadle.probe.routine_worker import RoutineSeries, issue_times, measured_routines
     from treadle.runtime.collective.grouped import nccl_group
     from treadle.runtime.compression.routines import scope_groups
 
@@ -154,7 +154,8 @@ def _measured(settings: _Settings, rank: int, world: int, on_step: OnStep) -> _T
         groups = scope_groups(node_ranks or ranks_of_host(world), **options)
         largest = None if node_ranks is None else 4 * max(settings.sizes)
         routines = measured_routines(groups, timer, on_step, largest)
-        issue = issue_times(groups, timer, on_step, largest)
+        sizes = routines[RoutineSeries("allreduce", "flat", world)]
+        issue = issue_times(groups, timer, sizes, on_step)
     times = measured_compressors(
         settings.names, settings.sizes, PACKED, timer, settings.maker or measured_codec, on_step
     )

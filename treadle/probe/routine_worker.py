@@ -3,7 +3,7 @@ time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -72,22 +72,20 @@ def _result(routine: Routine, group: Any, source: torch.Tensor) -> torch.Tensor 
 
 
 def issue_times(
-    groups: ScopeGroups, timer: CallTimer, on_step: Callable[[str], None], largest: int | None = None
+    groups: ScopeGroups, timer: CallTimer, sizes: Iterable[int], on_step: Callable[[str], None]
 ) -> dict[int, float]:
-    """Ns that an allreduce of all ranks takes of what they compute, by the bytes that a rank sends, up to the first
-    size from `largest` on; none on GPUs, where the host has nothing else to do."""
+    """Ns that an allreduce of all ranks takes of what they compute, by the bytes that a rank sends where each brings
+    `sizes`, ascending; none on GPUs, where the host has nothing else to do."""
     found: dict[int, float] = {}
     if timer.device.type == "cuda":
         return found
     ranks = distributed.get_world_size()
-    for size in SIZES:
+    for size in sizes:
         on_step(f"what collectives take of computing, {format_bytes(size)}")
         vector = torch.ones(size // 4)
         call = partial(run, "allreduce", groups.flat, vector, vector)
         sent = sent_bytes("allreduce", ranks, vector.nbytes)
         found[sent] = max([*found.values(), timer.delay_ns(call)])
-        if timer.ns(call) > LONGEST_NS or size >= (largest or MOST_BYTES):
-            break
     return found
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from treadle.planner.documents.compression_costs import Routine, Scope
-from treadle.planner.passes.compression.payload import DIVIDING, FIRST
+from treadle.planner.passes.compression.payload import DIVIDING, FIRST, moved_bytes
 
 SCOPES: tuple[Scope, ...] = ("flat", "intra", "inter")
 """In the order in which they divide a tensor."""
@@ -277,13 +277,9 @@ def spans(elements: int, counts: Sequence[int]) -> list[tuple[int, int]]:
 def sent_bytes(word: Routine, ranks: int, place: int, held: int) -> int:
     """Bytes that a rank sends in a collective to which it brings `held` bytes."""
     match word:
-        case "allreduce" | "planned":
-            return 2 * (ranks - 1) * held // ranks
-        case "reduce-scatter" | "alltoall":
-            return (ranks - 1) * held // ranks
-        case "allgather":
-            return (ranks - 1) * held
         case "broadcast":
             return held if ranks > 1 and place == 0 else 0
-        case _:
+        case "reduce" | "gather":
             return held if place else 0
+        case _:
+            return int(moved_bytes(word, ranks, held))

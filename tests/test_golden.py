@@ -147,7 +147,6 @@ CASES: dict[str, tuple[str, ...]] = {
 
 SHOWN: dict[str, tuple[str, ...]] = {
     "memory/called": ("torch/step.py",),
-    "compression/joint": ("ddp-hook/hook.py",),
     "fusion/sgd": ("cuda/schedule.cu", "torch/sgd.py", "nccl/schedule.cu"),
     "fusion/attention": (
         *("cuda/schedule.cu", "torch/attention.py", "nccl/schedule.cu"),

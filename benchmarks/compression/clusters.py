@@ -12,8 +12,9 @@ from itertools import accumulate
 
 from benchmarks.compression.networks import NETWORKS
 from treadle.planner.documents.compression_costs import CompressorCost, Curve, DecodeCurve, Point
+from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.passes.compression.decided import plain_groups
-from treadle.planner.passes.compression.problem import VERSION, CompressionProblem, Gradient, GradientLink
+from treadle.planner.passes.compression.problem import VERSION, CompressionProblem, Gradient
 from treadle.planner.passes.compression.timeline_of import time_ns
 
 MIB = 1 << 20

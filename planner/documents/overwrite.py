@@ -17,6 +17,7 @@ from treadle.planner.documents import store
 from treadle.planner.documents.compression_costs import CompressionCosts
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.scalars import Document
+from treadle.planner.documents.sparse_costs import SparseCosts
 from treadle.planner.errors import InputError
 
 MARKS = {
@@ -30,7 +31,11 @@ MARKS = {
 """Kinds of files that are no documents: how those of treadle are recognised."""
 
 
-PEOPLE_WRITE: dict[str, type[Document]] = {"hardware": Hardware, "compression-costs": CompressionCosts}
+PEOPLE_WRITE: dict[str, type[Document]] = {
+    "hardware": Hardware,
+    "compression-costs": CompressionCosts,
+    "sparse-costs": SparseCosts,
+}
 """Kinds of measured documents that people write too: those of treadle have the form in which it writes them."""
 
 

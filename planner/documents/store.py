@@ -33,6 +33,8 @@ from treadle.planner.documents.printable import require_printable
 from treadle.planner.documents.scalars import Document
 from treadle.planner.documents.selection import Selection
 from treadle.planner.documents.sketch import Sketch
+from treadle.planner.documents.sparse_costs import SparseCosts
+from treadle.planner.documents.sparsity import Sparsity
 from treadle.planner.documents.taccl_files import adapted
 from treadle.planner.documents.trace import Trace
 from treadle.planner.documents.yaml_text import to_yaml
@@ -42,7 +44,10 @@ from treadle.planner.passes import rooms
 D = TypeVar("D", bound=Document)
 log = logging.getLogger("treadle")
 
-_OWN: tuple[type[Document], ...] = (Trace, Hardware, Sketch, Pattern, Plan, Selection, Job, Artefact, CompressionCosts)
+_OWN: tuple[type[Document], ...] = (
+    *(Trace, Hardware, Sketch, Pattern, Plan, Selection, Job, Artefact),
+    *(CompressionCosts, Sparsity, SparseCosts),
+)
 TYPES: dict[str, type[Document]] = {
     str(kind.__struct_config__.tag): kind for kind in (*_OWN, *(kind for room in rooms() for kind in room.documents))
 }

@@ -40,6 +40,15 @@ from treadle.planner.documents.sketch import (
     Sketch,
     Symmetry,
 )
+from treadle.planner.documents.sparse_costs import SparseCosts, SparseWork
+from treadle.planner.documents.sparsity import (
+    FullestBlocks,
+    FullestPart,
+    SharedUnits,
+    Sparsity,
+    TensorSparsity,
+    UnionCount,
+)
 from treadle.planner.documents.store import FORMS
 from treadle.planner.documents.trace import Costs, Op, OpRun, Tensor, Trace
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, LinkCost, Port, Transfer
@@ -339,7 +348,33 @@ COMPRESSION_COSTS = CompressionCosts(
     sources={"compressors": "measured"},
 )
 
+SPARSITY = Sparsity(
+    version=1,
+    name="recommender",
+    ranks=2,
+    steps=4,
+    tensors=(
+        TensorSparsity(
+            name="embedding.weight",
+            form="coo",
+            unit="row",
+            units=1000,
+            width=16,
+            sets=8,
+            occurrences=70,
+            unions=(UnionCount(participants=1, mean=50, most=60), UnionCount(participants=2, mean=80, most=90)),
+            shared=SharedUnits(mean=0.4, deviation=0.1),
+            fullest=(FullestPart(parts=2, participants=2, mean=60),),
+            blocks=(FullestBlocks(block=4, parts=2, participants=1, mean=20),),
+        ),
+    ),
+    sources={"tensors": "recorded"},
+)
+SPARSE_COSTS = SparseCosts(version=1, name="lab", work=SparseWork(hash_per_index=4.5, call=20_000))
+
 DOCUMENTS = {
+    "sparsity": SPARSITY,
+    "sparse-costs": SPARSE_COSTS,
     "trace": TRACE,
     "hardware": HARDWARE,
     "sketch": SKETCH,

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from math import ceil, log2, prod
 
 from treadle.planner.documents.compression_costs import CompressorCost
+from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.machine.compressors import ALGORITHMS, compressor
-from treadle.planner.passes.compression.problem import DTYPE_BYTES, CompressionProblem, GradientLink
+from treadle.planner.passes.compression.problem import DTYPE_BYTES, CompressionProblem
 
 MEBIBYTE = 1 << 20
 

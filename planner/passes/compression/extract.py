@@ -11,17 +11,15 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from treadle.planner.documents.compression_costs import CompressionCosts, CompressorCost, Curve, Point, RoutineCost
-from treadle.planner.documents.hardware import Hardware, Transport
+from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.selection import Selection
 from treadle.planner.documents.trace import Trace
-from treadle.planner.documents.transports import MessageCost
 from treadle.planner.errors import InputError
 from treadle.planner.graph.gradients import ready
 from treadle.planner.graph.index import Graph, require_operators
 from treadle.planner.machine.compressors import ALGORITHMS, compressor
-from treadle.planner.machine.nodes import nic_sets
-from treadle.planner.machine.rates import MB, fabric_of
-from treadle.planner.passes.compression.problem import DTYPE_BYTES, VERSION, CompressionProblem, Gradient, GradientLink
+from treadle.planner.machine.gradient_links import inter_link, intra_link
+from treadle.planner.passes.compression.problem import DTYPE_BYTES, VERSION, CompressionProblem, Gradient
 
 
 def problem_of(
@@ -100,40 +98,6 @@ def gradients_of(trace: Trace) -> tuple[int, tuple[Gradient, ...]]:
     return before + backward - now, tuple(found)
 
 
-def intra_link(hardware: Hardware) -> GradientLink:
-    """The link of one rank to the others of its node. Raises InputError for unequal nodes and links without costs."""
-    _require_equal(hardware)
-    _, alpha, rate = fabric_of(hardware)
-    if not rate:
-        raise InputError("found no links between the devices of a node", where=hardware.name, path="$.links")
-    cpu, transport = hardware.transports.cpu, hardware.transport or Transport()
-    if _on_cpu(hardware):
-        return (
-            GradientLink(alpha_us=alpha, beta_us_per_MB=MB / rate)
-            if cpu is None
-            else _sent(cpu.step_us + alpha, MB / rate, cpu.memory)
-        )
-    if transport.device_gbps is not None:
-        rate = min(rate, transport.device_gbps * 1e3 / transport.link_efficiency)
-    return GradientLink(alpha_us=alpha, beta_us_per_MB=MB / (rate * transport.link_efficiency))
-
-
-def inter_link(hardware: Hardware) -> GradientLink:
-    """The link of a node, all its NICs together. Raises InputError for unequal nodes, and nodes behind uplinks."""
-    _require_equal(hardware)
-    network, sets = hardware.network, nic_sets(hardware)
-    if network is None:
-        raise InputError(f"found none between {hardware.nodes} nodes", where=hardware.name, path="$.network")
-    nics = sum(rate for _, rate in sets) or float(hardware.devices_per_node)
-    beta, cpu = network.beta_us_per_MB / nics, hardware.transports.cpu
-    if not _on_cpu(hardware):
-        efficiency = (hardware.transport or Transport()).link_efficiency
-        return GradientLink(alpha_us=network.alpha_us, beta_us_per_MB=beta / efficiency)
-    if cpu is None:
-        return GradientLink(alpha_us=network.alpha_us, beta_us_per_MB=beta)
-    return _sent(cpu.step_us + network.alpha_us, beta / cpu.link_efficiency, cpu.between_hosts)
-
-
 def planned_curve(selection: Selection, hardware: Hardware) -> Curve:
     """Time over bytes of the planned allreduces of all ranks. Raises InputError for those of other ranks."""
     ranks = hardware.nodes * hardware.devices_per_node
@@ -147,26 +111,6 @@ def planned_curve(selection: Selection, hardware: Hardware) -> Curve:
             if not points or size > points[-1][0]:
                 points.append((size, max(round(1000 * time), points[-1][1] if points else 0)))
     return Curve(points=tuple(points))
-
-
-def _require_equal(hardware: Hardware) -> None:
-    if not hardware.is_even:
-        at = "$.other_nodes" if hardware.other_nodes else "$.network.groups"
-        raise InputError("found unequal nodes, expected equal ones for compression", where=hardware.name, path=at)
-    if hardware.network is not None and hardware.network.uplinks:
-        found = "found uplinks, expected none for compression, which has no price for them"
-        raise InputError(found, where=hardware.name, path="$.network.uplinks")
-
-
-def _on_cpu(hardware: Hardware) -> bool:
-    return all(device.kind == "cpu" for device in hardware.devices)
-
-
-def _sent(alpha_us: float, beta: float, message: MessageCost) -> GradientLink:
-    """A link whose ends are processes: each also spends its own time on the message that it sends and on the one that
-    it receives."""
-    fixed = alpha_us + message.latency_us + 2 * message.message_us
-    return GradientLink(alpha_us=fixed, beta_us_per_MB=max(beta, message.copy_us_per_MB + message.sum_us_per_MB))
 
 
 def _chosen(costs: CompressionCosts, names: Sequence[str], where: str) -> tuple[CompressorCost, ...]:

@@ -8,7 +8,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from treadle.planner.documents.compression_costs import CompressorCost, Curve, RoutineCost, problems_of
-from treadle.planner.documents.scalars import Amount, Count, Document, Name, Positive, Record
+from treadle.planner.documents.gradient_link import GradientLink
+from treadle.planner.documents.scalars import Count, Document, Name, Positive, Record
 from treadle.planner.errors import InputError
 from treadle.planner.machine.compressors import ALGORITHMS, compressor
 
@@ -24,13 +25,6 @@ class Gradient(Record, frozen=True, kw_only=True):
     name: Name
     elements: Positive
     backward_ns: Count
-
-
-class GradientLink(Record, frozen=True, kw_only=True):
-    """What a rank's link takes: alpha for a step of a routine, beta for a MiB. `alpha_us` is 0 in published models."""
-
-    alpha_us: Amount = 0.0
-    beta_us_per_MB: Amount
 
 
 class CompressionProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="compression-problem"):

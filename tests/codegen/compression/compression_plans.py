@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from treadle.planner.documents.compression_costs import CompressorCost, Curve, DecodeCurve
+from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.documents.plan import Plan, Provenance
 from treadle.planner.passes.compression.check import check
 from treadle.planner.passes.compression.decided import decided, plain_groups
 from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup
-from treadle.planner.passes.compression.problem import VERSION, CompressionProblem, Gradient, GradientLink
+from treadle.planner.passes.compression.problem import VERSION, CompressionProblem, Gradient
 from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.certified import certified
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from random import Random
 
 from treadle.planner.documents.compression_costs import CompressorCost, Curve, DecodeCurve
+from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.passes.compression.candidates import named_options
 from treadle.planner.passes.compression.decisions import GradientGroup
-from treadle.planner.passes.compression.problem import CompressionProblem, Gradient, GradientLink
+from treadle.planner.passes.compression.problem import CompressionProblem, Gradient
 
 SHAPES = ((2, 2), (2, 1), (1, 3), (3, 2))
 MB_NS = 1 << 20

@@ -6,8 +6,9 @@ from random import Random
 
 from tests.oracles.exact_compression import OneLink
 from treadle.planner.documents.compression_costs import CompressorCost, Curve, DecodeCurve
+from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.passes.compression.decisions import GradientGroup
-from treadle.planner.passes.compression.problem import CompressionProblem, Gradient, GradientLink
+from treadle.planner.passes.compression.problem import CompressionProblem, Gradient
 
 NAME = "any"
 STEPS = {

@@ -6,10 +6,11 @@ import random
 from collections.abc import Sequence
 
 from treadle.planner.documents.compression_costs import CompressorCost, Curve, DecodeCurve, Place, RoutineCost
+from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.machine.compressors import compressor
 from treadle.planner.passes.compression.decisions import GradientGroup
 from treadle.planner.passes.compression.options import Option, options, summed
-from treadle.planner.passes.compression.problem import VERSION, CompressionProblem, Gradient, GradientLink
+from treadle.planner.passes.compression.problem import VERSION, CompressionProblem, Gradient
 
 NAMES = ("dgc:0.01", "efsignsgd", "fp16", "powersgd:2")
 

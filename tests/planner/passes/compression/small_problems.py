@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, product
 
 from treadle.planner.documents.compression_costs import CompressorCost, Curve, DecodeCurve, RoutineCost
+from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.passes.compression.candidates import Named
 from treadle.planner.passes.compression.decisions import GradientGroup
-from treadle.planner.passes.compression.problem import CompressionProblem, Gradient, GradientLink
+from treadle.planner.passes.compression.problem import CompressionProblem, Gradient
 
 FLAT: tuple[Named, ...] = (
     (None, ("allreduce@flat",)),

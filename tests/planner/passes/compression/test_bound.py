@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tests.planner.passes.compression.small_problems import FLAT, every_plan, random_problem
 from treadle.planner.documents.compression_costs import CompressorCost, Curve, DecodeCurve
+from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.machine.compressors import compressor
 from treadle.planner.passes.compression.bound import lower_bound, sentence
 from treadle.planner.passes.compression.candidates import named_options
@@ -17,7 +18,7 @@ from treadle.planner.passes.compression.evaluator import Evaluator
 from treadle.planner.passes.compression.fused import exact_groups
 from treadle.planner.passes.compression.least_costs import below, least_costs, least_wire
 from treadle.planner.passes.compression.payload import works
-from treadle.planner.passes.compression.problem import CompressionProblem, Gradient, GradientLink
+from treadle.planner.passes.compression.problem import CompressionProblem, Gradient
 
 NAMES = ("randomk:0.01", "topk:0.03", "dgc:0.001", "efsignsgd", "onebit", "qsgd", "int8", "fp16", "bf16", "powersgd:4")
 

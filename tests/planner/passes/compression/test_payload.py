@@ -9,10 +9,11 @@ import pytest
 
 from tests.planner.passes.compression.plans import random_problem
 from treadle.planner.documents.compression_costs import CompressorCost, Curve
+from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.errors import InputError
 from treadle.planner.passes.compression.candidates import named_options
 from treadle.planner.passes.compression.payload import works
-from treadle.planner.passes.compression.problem import CompressionProblem, Gradient, GradientLink
+from treadle.planner.passes.compression.problem import CompressionProblem, Gradient
 from treadle.planner.passes.compression.sizes import on_curve
 
 ELEMENTS = 16 << 20

@@ -15,6 +15,7 @@ from tests.planner.passes.compression import one_link
 from tests.planner.passes.compression.small_problems import FLAT, every_plan, random_problem
 from treadle.planner.documents import store
 from treadle.planner.documents.compression_costs import CompressorCost, Curve, DecodeCurve
+from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
 from treadle.planner.passes.compression import joint as joint_method
@@ -28,7 +29,7 @@ from treadle.planner.passes.compression.joint import joint
 from treadle.planner.passes.compression.local_search import improved, shaken
 from treadle.planner.passes.compression.palette import palette
 from treadle.planner.passes.compression.planning import UNCOMPRESSED, CompressionOptions, plan_compression
-from treadle.planner.passes.compression.problem import CompressionProblem, Gradient, GradientLink
+from treadle.planner.passes.compression.problem import CompressionProblem, Gradient
 from treadle.planner.passes.compression.timeline_of import time_ns
 from treadle.planner.search.clock import Clock
 from treadle.planner.solver import Progress

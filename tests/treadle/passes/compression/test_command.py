@@ -14,9 +14,9 @@ from treadle.cli.main import run
 from treadle.passes.compression.inputs import SHIPPED_COSTS
 from treadle.planner.documents import store
 from treadle.planner.documents.compression_costs import CompressionCosts, Curve
+from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.sources import load_named
-from treadle.planner.passes.compression.problem import GradientLink
 
 STEP_ON = ["--trace", "step.json", "--hardware", "hosts-2x2"]
 TRACE = ["plan", "compression", *STEP_ON, "--compressor", "dgc", "-o", "plan.json"]

@@ -18,9 +18,10 @@ from treadle.passes.compression.section import compression_section, exchange_of,
 from treadle.passes.compression.words import compressed as compressed_in
 from treadle.passes.compression.words import percent, reason, sent
 from treadle.planner.documents import store
+from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.passes.compression.decided import decided, plain_groups
 from treadle.planner.passes.compression.decisions import GradientGroup
-from treadle.planner.passes.compression.problem import Gradient, GradientLink
+from treadle.planner.passes.compression.problem import Gradient
 
 
 def test_lanes_hold_every_task_and_show_where_the_device_is_shared() -> None:

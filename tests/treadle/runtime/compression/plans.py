@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treadle.planner.documents.compression_costs import CompressorCost, Curve
+from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.documents.plan import Certificate, Plan, Prediction, Provenance
 from treadle.planner.machine.compressors import ALGORITHMS
 from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup, Sent
-from treadle.planner.passes.compression.problem import CompressionProblem, Gradient, GradientLink
+from treadle.planner.passes.compression.problem import CompressionProblem, Gradient
 from treadle.planner.passes.compression.timeline_of import order_of, tasks_of, time_ns
 from treadle.planner.timeline.simulator import simulate
 

@@ -12,9 +12,10 @@ import torch
 from tests.treadle.runtime.compression.coders import Identity
 from tests.treadle.runtime.compression.threads import Shared
 from treadle.planner.documents.compression_costs import CompressorCost, Curve
+from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.passes.compression.options import Option, options, summed
 from treadle.planner.passes.compression.payload import works
-from treadle.planner.passes.compression.problem import CompressionProblem, Gradient, GradientLink
+from treadle.planner.passes.compression.problem import CompressionProblem, Gradient
 from treadle.runtime.compression.group_run import Grid, GroupRun, spans
 
 GRIDS = ((2, 2), (2, 4), (4, 2))

@@ -1,0 +1,1 @@
+"""Sparse gradients: which parts of them travel to whom, and in what form (Zen)."""

@@ -1,0 +1,1 @@
+"""Kernels of sparse gradients: hashing, extraction, sums in the order of workers, bitmaps."""

@@ -5,6 +5,7 @@ Part `h0(unit)` depends on the unit and the seed alone, so all participants send
 
 from __future__ import annotations
 
+from math import ceil, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -32,3 +33,9 @@ def murmur3(words: NDArray[Any], seed: int) -> Words:
 def ranged(words: NDArray[Any], seed: int, size: int) -> NDArray[np.int64]:
     """Hashes of words [N] in [0, size): the upper half of hash times size."""
     return ((murmur3(words, seed).astype(np.uint64) * np.uint64(size)) >> np.uint64(32)).astype(np.int64)
+
+
+def fullest_hashed(units: int, parts: int) -> int:
+    """Units in the fullest of `parts` hashed parts, as expected for many of any `units` (Zen, theorem 3.2)."""
+    mean = units / parts
+    return min(units, ceil(mean + sqrt(2 * mean * log(parts))))

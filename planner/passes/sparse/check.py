@@ -58,15 +58,16 @@ def _gradients(decisions: SparseDecisions) -> Findings:
             why = f"{best.scheme}, the cheapest with sums={decisions.sums!r}: {best.time_ns} ns"
             yield f"{path}.scheme", plan.scheme, why
         yield from _figures(decisions, gradient, plan, costs, path)
-        total += best.time_ns
-        dense += next(cost.time_ns for cost in costs if cost.scheme == "dense")
+        times = {cost.scheme: cost.time_ns for cost in costs}
+        total += times.get(plan.scheme, best.time_ns)
+        dense += times["dense"]
     for name, right in (("time_ns", total), ("dense_ns", dense)):
         if (mine := getattr(decisions, name)) != right:
             yield f"$.decisions.{name}", mine, f"{right}, the sum over gradients"
 
 
 def _cheapest(decisions: SparseDecisions, costs: list[SchemeCost]) -> SchemeCost:
-    """Of the schemes that add up in an allowed order; dense is the first of all, which ties prefer."""
+    """The cheapest scheme that adds up in an allowed order; ties prefer dense, the first of all."""
     n, allowed = decisions.problem.machines, {"worker"} if decisions.sums == "worker" else {"worker", "tree", "ring"}
     return min((each for each in costs if BY_NAME[each.scheme].order(n) in allowed), key=lambda cost: cost.time_ns)
 

@@ -95,7 +95,7 @@ class ExchangeSize:
         return (self.n - 1) * (push + pull)
 
     def _payload(self, form: Format, units: int, blocks: int) -> int:
-        """Bytes of one part with so many non-zero units, or blocks that are not zero."""
+        """Bytes of one part with `units` non-zero units in `blocks` blocks."""
         value = WORD * self.width
         if form == "coo":
             return self.coo(units)
@@ -115,7 +115,7 @@ class ExchangeSize:
         sent, kept = 0, self.core
         for m in self.stages:
             kept //= 2
-            # Of half of the parts so far: one sum each, or one payload of each participant.
+            # Half of the parts so far go out: one sum each, or one payload of each participant.
             sent += m * self._several(kept, 1) if one_shot else self._several(kept, m)
             sent += self._several(kept, self.n)
         return sent + self.folds * (self._several(self.core, 1) + self._several(self.core, self.n))

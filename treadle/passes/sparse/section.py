@@ -61,9 +61,9 @@ def _text(plan: Plan[SparseDecisions], undrawn: int) -> str:
         else ""
     )
     return (
-        f"{many(problem.machines, 'node')} of {many(problem.devices, 'rank')} exchange "
-        f"{many(len(decisions.gradients), 'sparse gradient')} in {format_time(decisions.time_ns)} as predicted, and in "
-        f"{format_time(decisions.dense_ns)} with every gradient dense ({times:.2f}x); no exchange takes less than "
+        f"{many(len(decisions.gradients), 'sparse gradient')} on {many(problem.machines, 'node')} of "
+        f"{many(problem.devices, 'rank')}: their exchange is predicted to take {format_time(decisions.time_ns)}, and "
+        f"{format_time(decisions.dense_ns)} with every gradient dense ({times:.2f}x); none takes less than "
         f"{format_time(plan.certificate.lower_bound)}. Values are added {order}.{shared}{extrapolated}{left}"
     )
 
@@ -129,7 +129,7 @@ def _cases(decisions: SparseDecisions) -> Table:
         "Entries that one participant receives by the two schemes of which one has the fewest. Which one it is depends "
         "on how much participants have in common; formats, latency and work decide too."
     )
-    head = ("gradient", "units of the sum", "balanced parts", "incremental hierarchy", "fewer", "scheme")
+    head = ("gradient", "densification", "balanced parts", "incremental hierarchy", "fewer", "scheme")
     return Table(head, tuple(rows), caption)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from treadle.planner.passes.sparse.counts import GradientCounts
-from treadle.planner.passes.sparse.prices import SchemePrices, rounded
+from treadle.planner.passes.sparse.prices import SchemePrices
 from treadle.planner.passes.sparse.problem import VALUE_BYTES, SparseGradient
 from treadle.planner.search.bound import Argument, Bound
 
@@ -36,7 +36,7 @@ def least_ns(prices: SchemePrices, gradient: SparseGradient, times: Iterable[int
     counts = GradientCounts(prices.problem, gradient)
     work = 2 * prices.inside(counts) + prices.write(None, counts) + prices.call(1)
     link = prices.link_ns(1, VALUE_BYTES * gradient.width * counts.union(n - 1))
-    return min(cheapest, rounded(work) + link)
+    return min(cheapest, prices.rounded(work) + link)
 
 
 def lower_bound(gradients: Iterable[int]) -> Bound:

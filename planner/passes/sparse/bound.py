@@ -1,7 +1,7 @@
 """Lower bounds: what no scheme can avoid.
 
 A participant must receive, at least once, what is not zero in the sum of the others; that is one message of the values
-of these units, without any index (Zen, section 3.4.1, "Upper Bound" throughput). It also sums the gradient inside its
+of these units, without any index (the "Upper Bound" of Zen's evaluation). It also sums the gradient inside its
 node, begins a round, and writes the sum down. Every scheme that the pass knows is priced, so for one gradient the
 cheapest of them is a bound of the plan too, if it is less.
 """

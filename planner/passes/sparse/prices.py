@@ -20,7 +20,7 @@ from treadle.planner.passes.sparse.volumes import Volume, volume
 
 MB = 2**20
 SLOTS_PER_INDEX, SERIAL_SHARE = 2, 10
-"""Slots for twice the indices, and a tenth of that for those that find none (Zen, section 3.5)."""
+"""Slots for twice the indices, and a tenth of that for those that find none, as Zen has it."""
 
 
 class DeviceStage(NamedTuple):

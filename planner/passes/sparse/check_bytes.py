@@ -126,12 +126,16 @@ class ExchangeSize:
         return self.coo(min(parts * fullest, self.union[m]), parts)
 
     def _ring(self) -> int:
-        steps = range(1, self.n)
+        """A payload a step: of one participant, or of the sum so far; one-shot parts go out until their owner."""
+        steps = self.n - 1
         one_shot = self.scheme.aggregation == "one-shot"
         if self.scheme.partition == "centralized":
-            return sum(self.coo(self.union[1 if one_shot else step]) for step in steps)
-        push = sum(self._several(self.n - step, 1) if one_shot else self.coo(self.fullest[step]) for step in steps)
-        return push + (self.n - 1) * self.coo(self.fullest[self.n])
+            return self.coo(steps * self.union[1] if one_shot else sum(self.union[1 : self.n]), steps)
+        if one_shot:
+            push = sum(self._several(parts, 1) for parts in range(1, self.n))
+        else:
+            push = self.coo(sum(self.fullest[1 : self.n]), steps)
+        return push + steps * self.coo(self.fullest[self.n])
 
 
 def exchange_size(problem: SparseProblem, gradient: SparseGradient, scheme: Scheme) -> ExchangeSize:

@@ -130,7 +130,7 @@ def _added(size: ExchangeSize) -> int:
         return n * (one if whole else size.fullest_of_core(1) if hierarchy else size.fullest[1])
     if not hierarchy:
         held = size.union if whole else size.fullest
-        return sum(held[step] + held[1] for step in range(1, n))
+        return sum(held[1:n]) + (n - 1) * held[1]
     found, kept = 2 * one * size.folds, size.core
     for m in size.stages:
         kept //= 2
@@ -140,7 +140,7 @@ def _added(size: ExchangeSize) -> int:
 
 
 def _summed(counts: list[tuple[float, int]]) -> Fraction:
-    return sum((Fraction(rate) * count for rate, count in counts), Fraction(0))
+    return sum((Fraction(rate) * count for rate, count in counts if rate and count), Fraction(0))
 
 
 def _half_up(time: Fraction) -> int:

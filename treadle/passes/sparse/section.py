@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from treadle.passes.sparse.figure import SchemeBar, schemes_svg
-from treadle.passes.sparse.words import planned
+from treadle.passes.sparse.words import density, planned
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, format_time, many
 from treadle.planner.passes.sparse.counts import GradientCounts
 from treadle.planner.passes.sparse.decided import allowed, cost_of
 from treadle.planner.passes.sparse.decisions import GradientPlan, SparseDecisions
 from treadle.planner.passes.sparse.schemes import BY_NAME, DENSE
+from treadle.planner.passes.sparse.theorem import densification
 from treadle.report.page import Picture, Section, Table, titled
 
 DRAWN = 4
@@ -97,13 +98,13 @@ def _gradients(decisions: SparseDecisions) -> Table:
     rows = []
     for gradient, plan in planned(decisions):
         cost, dense = cost_of(plan, plan.scheme), cost_of(plan, DENSE.name)
-        shard = decisions.problem.shard(gradient)
+        problem = decisions.problem
         rows.append(
             (
                 gradient.name,
                 f"{gradient.units:,} x {gradient.width}",
-                f"{gradient.unions[0] / shard:.2%}",
-                f"{gradient.unions[-1] / shard:.2%}",
+                f"{density(problem, gradient):.2%}",
+                f"{density(problem, gradient, problem.machines):.2%}",
                 plan.scheme,
                 format_bytes(cost.bytes),
                 format_time(cost.time_ns),
@@ -122,9 +123,10 @@ def _cases(decisions: SparseDecisions) -> Table:
         unions, n = gradient.unions, len(gradient.unions)
         balanced = (n - 1) / n * (unions[0] + unions[-1])
         hierarchy = sum(unions[min(n, 1 << stage) - 1] for stage in range((n - 1).bit_length()))
-        growth = unions[-1] / max(1, unions[0])
         case = CASES[plan.favours]
-        rows.append((gradient.name, f"{growth:.2f}x", f"{balanced:,.0f}", f"{hierarchy:,}", case, plan.scheme))
+        rows.append(
+            (gradient.name, f"{densification(unions):.2f}x", f"{balanced:,.0f}", f"{hierarchy:,}", case, plan.scheme)
+        )
     caption = (
         "Entries that one participant receives by the two schemes of which one has the fewest. Which one it is depends "
         "on how much participants have in common; formats, latency and work decide too."

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 from msgspec.structs import replace
 
-from tests.planner.passes.sparse.problems import random_problem
+from tests.planner.passes.sparse.random_problems import random_problem
 from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.documents.sparse_costs import SparseWork
 from treadle.planner.passes.sparse.check import check

@@ -15,7 +15,6 @@ from treadle.cli.main import run
 from treadle.passes.sparse.cards import sparse_cards
 from treadle.passes.sparse.figure import SchemeBar, schemes_svg
 from treadle.passes.sparse.section import sparse_section
-from treadle.passes.sparse.words import describe, sent_bytes
 from treadle.planner.documents import store
 from treadle.planner.passes.sparse.planning import plan_sparse
 from treadle.planner.passes.sparse.schemes import SCHEMES
@@ -99,17 +98,3 @@ def test_simulate_and_report_take_a_sparse_plan(tmp_path: Path, capsys: pytest.C
     page = (tmp_path / "page.html").read_text()
     assert "exchanged as sparse" in page
     assert "incremental hierarchy" in page
-
-
-def test_words_state_schemes_bytes_and_what_all_gradients_take_by_each_scheme(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    describe(PLAN)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split(maxsplit=1)[1].startswith("4 gradients: 1 by zen, 1 by ranges, 1 by dense, ")
-    assert sent_bytes(PLAN.decisions, "dense") == 4 * 6 * 4 * 4 * 25_000
-    together = lines[lines.index("every gradient by") + 2 :]
-    # Blocks have no price for three of the gradients, and sums along a hierarchy have another order.
-    assert not any(line.startswith("omnireduce") for line in together)
-    assert any(line.startswith("sparcml (another order)") for line in together)
-    assert len(together) == len(SCHEMES) - 1

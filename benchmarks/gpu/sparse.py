@@ -14,6 +14,7 @@ from torch import Tensor
 
 from benchmarks.common import Row, Table, gpu_milliseconds
 from benchmarks.gpu.items import Kernel, Outcome
+from treadle.kernels.sparse import PartitionMemory, gpu_sums, owned, ranges
 from treadle.kernels.sparse.gpu import GpuKernels, HashMemory
 from treadle.planner.errors import CheckFailed
 from treadle.planner.passes.sparse.hashing import DEFAULT_SEEDS, ranged
@@ -51,41 +52,35 @@ def differences(made: GpuKernels, units: int, width: int, device: str) -> list[s
     """What of an exchange between workers differs: sets of parts, sums in their order, bitmaps, the gradient."""
     generator = torch.Generator().manual_seed(units + width)
     gradients = [gradient(units, width, DENSITY, generator).to(device) for _ in range(WORKERS)]
-    owners = owners_of(units, PARTS, device)
-    tables = [(owners == part).nonzero().flatten().to(torch.int32) for part in range(PARTS)]
-    ranks = torch.empty(units, dtype=torch.int32, device=device)
-    for table in tables:
-        ranks[table.long()] = torch.arange(len(table), dtype=torch.int32, device=device)
-    sums = [torch.zeros(len(table), width, device=device) for table in tables]
-    findings = []
-    for worker, values in enumerate(gradients):
-        memory = HashMemory.empty(PARTS, units, units, DEFAULT_SEEDS, device)
-        made.collect(memory, values)
-        found, counts, _ = made.extracted(memory)
-        for part, indices in enumerate(found.split(counts)):
-            want = ((values != 0).any(1) & (owners == part)).nonzero().flatten()
-            if not torch.equal(indices.long().sort().values, want):
-                findings.append(f"part {part} of worker {worker}")
-            made.add(sums[part], ranks, indices, made.gather(values, indices))
-    out, total = torch.zeros(units, width, device=device), torch.zeros(units, width, device=device)
+    total = torch.zeros_like(gradients[0])
     for values in gradients:
         total += values
-    for part, (own, table) in enumerate(zip(sums, tables, strict=True)):
-        if not torch.equal(own, total[table.long()]):
-            findings.append(f"sums of part {part}")
-        bitmap = made.marked(own)
-        places, indices = made.decoded(bitmap, len(table)), made.decoded(bitmap, len(table), table)
-        if not torch.equal(indices, table[(own != 0).any(1)]):
-            findings.append(f"bitmap of part {part}")
-        made.write(out, indices, made.gather(own, places), 1 / 4)
-    return findings if torch.equal(out, total / 4) else [*findings, "the gradient written"]
+    memory = PartitionMemory(PARTS, units // 10 + 1, 1, DEFAULT_SEEDS, device, kernels=made)
+    sent = [(values, memory.collect(values)) for values in gradients]
+    out, findings = torch.zeros_like(total), []
+    for part in owned(units, PARTS, DEFAULT_SEEDS[0]).to(device).parts:
+        contributions = []
+        for worker, (values, found) in enumerate(sent):
+            indices = found.indices.split(found.counts)[part.part]
+            if not torch.equal(indices.sort().values, part.indices[filled(values)[part.indices.long()]]):
+                findings.append(f"part {part.part} of worker {worker}")
+            contributions.append((indices, made.gather(values, indices)))
+        bitmap, sums = gpu_sums.aggregate(made, contributions, part)
+        indices = gpu_sums.decode(made, bitmap, part)
+        if not torch.equal(
+            indices, part.indices[torch.stack([filled(each) for each in gradients]).any(0)[part.indices.long()]]
+        ):
+            findings.append(f"bitmap of part {part.part}")
+        made.write(out, indices, sums, 1 / 4)
+    return findings if torch.equal(out, total / 4) else [*findings, "the sums in the order of workers"]
 
 
 def lost(made: GpuKernels, units: int, device: str) -> list[str]:
     """Memory for half of the units, in few slots: what was not placed is counted, and nothing is there twice."""
-    indices = torch.arange(units, dtype=torch.int32, device=device)
-    memory = HashMemory.empty(1, max(1, units // 8), units // 2, DEFAULT_SEEDS, device)
-    made.insert(memory, indices)
+    slots, serial = max(1, units // 8), units // 2
+    words = torch.zeros(slots + serial, dtype=torch.int32, device=device)
+    memory = HashMemory.of(words, 1, slots, serial, DEFAULT_SEEDS)
+    made.insert(memory, torch.arange(units, dtype=torch.int32, device=device))
     found, _, missing = made.extracted(memory)
     whole = len(found) + missing[0] == units and len(found.unique()) == len(found) and missing[0] > 0
     return [] if whole else [f"{units} units in crowded memory: {len(found)} placed, {missing[0]} counted"]
@@ -94,36 +89,28 @@ def lost(made: GpuKernels, units: int, device: str) -> list[str]:
 def timed(made: GpuKernels, units: int, width: int) -> Iterator[Row]:
     """Times of the kernels and of what PyTorch has for the same, and of a copy of the gradient."""
     values = gradient(units, width, TIMED_DENSITY, torch.Generator().manual_seed(0)).cuda()
-    owners = owners_of(units, PARTS, "cuda")
     slots = int(2 * TIMED_DENSITY * units / PARTS)
-    memory = HashMemory.empty(PARTS, slots, slots // 10, DEFAULT_SEEDS, "cuda")
-    ranks = torch.arange(units, dtype=torch.int32, device="cuda")
+    memory = PartitionMemory(PARTS, slots, slots // 10, DEFAULT_SEEDS, "cuda", kernels=made)
+    owners = torch.from_numpy(ranged(np.arange(units), DEFAULT_SEEDS[0], PARTS)).cuda()
+    whole = ranges(units, 1)[0]
     out = torch.zeros_like(values)
 
-    def collected() -> Tensor:
-        memory.clear()
-        made.collect(memory, values)
-        return made.extracted(memory)[0]
-
-    def nonzero() -> Tensor:
-        return (values != 0).any(1).nonzero().flatten()
-
     def by_sort() -> Tensor:
-        found = nonzero()
+        found = filled(values).nonzero().flatten()
         return found[owners[found].sort().indices]
 
-    indices = collected()
-    shuffled, rows, bitmap = indices.long(), made.gather(values, indices), made.marked(values)
+    indices = memory.collect(values).indices
+    rows, shuffled = made.gather(values, indices), indices.long()
+    bitmap, _ = gpu_sums.aggregate(made, [(indices, rows)], whole)
     works: dict[str, Callable[[], Any]] = {
-        "collect by part": collected,
-        "PyTorch: nonzero": nonzero,
+        "collect by part": lambda: memory.collect(values),
+        "PyTorch: nonzero": lambda: filled(values).nonzero(),
         "PyTorch: nonzero, sorted by part": by_sort,
-        "PyTorch: unique of the units": shuffled.unique,
         "gather": lambda: made.gather(values, indices),
-        "add": lambda: made.add(out, ranks, indices, rows),
-        "PyTorch: index_add": lambda: out.index_add_(0, shuffled, rows),
-        "bitmap": lambda: made.marked(values),
-        "units of a bitmap": lambda: made.decoded(bitmap, units),
+        "add up one worker": lambda: gpu_sums.aggregate(made, [(indices, rows)], whole),
+        "add up twice as many entries": lambda: gpu_sums.coalesce(made, shuffled.repeat(2), rows.repeat(2, 1), units),
+        "PyTorch: unique of those entries": shuffled.repeat(2).unique,
+        "units of a bitmap": lambda: gpu_sums.decode(made, bitmap, whole),
         "write": lambda: made.write(out.zero_(), indices, rows, 0.5),
         "copy of the gradient": lambda: out.copy_(values),
     }
@@ -131,11 +118,11 @@ def timed(made: GpuKernels, units: int, width: int) -> Iterator[Row]:
         yield {"width": width, "what": name, "ms": gpu_milliseconds(work, REPEATS)}
 
 
+def filled(values: Tensor) -> Tensor:
+    return (values != 0).any(1)
+
+
 def gradient(units: int, width: int, density: float, generator: torch.Generator) -> Tensor:
     values = torch.randn(units, width, generator=generator)
     values[torch.rand(units, generator=generator) >= density] = 0
     return values
-
-
-def owners_of(units: int, parts: int, device: str) -> Tensor:
-    return torch.from_numpy(ranged(np.arange(units), DEFAULT_SEEDS[0], parts)).to(device)

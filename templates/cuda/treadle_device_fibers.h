@@ -62,6 +62,7 @@ TREADLE_DEVICE uint32_t fetch_add(uint32_t *counter, uint32_t by) {
     *counter = before + by;
     return before;
 }
+TREADLE_DEVICE void set_in(uint32_t *word, uint32_t these) { *word |= these; }
 TREADLE_DEVICE int ones_of(uint32_t word) { return __builtin_popcount(word); }
 
 TREADLE_DEVICE uint32_t ballot(bool vote) {

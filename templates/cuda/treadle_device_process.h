@@ -109,6 +109,7 @@ TREADLE_DEVICE uint32_t fetch_add(uint32_t *counter, uint32_t by) {
     process::delay();
     return __atomic_fetch_add(counter, by, __ATOMIC_RELAXED);
 }
+TREADLE_DEVICE void set_in(uint32_t *word, uint32_t these) { __atomic_fetch_or(word, these, __ATOMIC_RELAXED); }
 TREADLE_DEVICE int ones_of(uint32_t word) { return __builtin_popcount(word); }
 
 // Sets the abort words of this host, and has those of other hosts set.

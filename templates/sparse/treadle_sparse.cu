@@ -32,11 +32,11 @@ inline void run(const SparseCall &call, int32_t step) {
     switch (step) {
         case 0: return launch(insert_listed, call, call.count);
         case 1: return launch(collect, call, runs * WARP);
-        case 2: return launch(mark, call, runs * WARP);
-        case 3: return count(call);
-        case 4: return launch(place_chunks, call, call.chunks * WARP);
-        case 5: return launch(gather, call, call.count * call.width);
-        case 6: return launch(add_rows, call, call.count * call.width);
+        case 2: return count(call);
+        case 3: return launch(place_chunks, call, call.chunks * WARP);
+        case 4: return launch(gather, call, call.count * call.width);
+        case 5: return launch(add_rows, call, call.count * call.width);
+        case 6: return launch(sum_rows, call, call.count * call.width);
         case 7: return launch(write_rows, call, call.count * call.width);
     }
     throw std::runtime_error("no kernel of this number");

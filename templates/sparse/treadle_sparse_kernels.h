@@ -1,23 +1,31 @@
-// Kernels of sparse gradients for GPUs. A unit is a row of `width` float32. Warps take units in runs of their own size, so
-// that a vote is a word of a bitmap. What a kernel leaves for the next lies in memory of the caller.
+// Kernels of sparse gradients for GPUs. A unit is a row of `width` float32. What a kernel leaves for the next lies in
+// memory of the caller.
 #pragma once
-#include <type_traits>
+#include <cmath>
 
 #include "treadle_sparse_slots.h"
 
 namespace treadle {
 
-constexpr int BATCH = 4;  // votes that a warp reads for at once
+constexpr int BATCH = 4;  // rows that a thread reads at once
 constexpr int CHUNK = 16 * WARP;
-using Votes = std::conditional_t<WARP == 32, uint32_t, uint8_t>;
-static_assert(sizeof(Votes) * 8 == WARP);
+
+// The units of a part in ascending order: those of `listed`, or `count` from `first` on. `rank` is that of any unit of the
+// gradient within its part, null for a range.
+struct Part {
+    const int32_t *listed, *rank;
+    int64_t units, first, count;
+    uint32_t seed;
+    int32_t parts, part;
+};
 
 // A call: which fields matter, each kernel says.
 struct SparseCall {
     Memory memory;
-    int64_t count, width, chunks;
+    Part owned;
+    int64_t count, width, units, chunks;
     const float *values;
-    const int32_t *indices, *table;
+    const int32_t *indices, *ends;
     uint32_t *bitmap, *before, *offsets;
     int32_t *found;
     float *out;
@@ -102,32 +110,20 @@ TREADLE_KERNEL insert_listed(TREADLE_TASK task) {
     each_of(task, task.count, [&](int64_t i) { insert(task.memory, uint32_t(task.indices[i])); });
 }
 
-// Writes `bitmap` of `values` [count, width], with zeros up to its last whole word.
-TREADLE_KERNEL mark(TREADLE_TASK task) {
-    const int64_t padded = (task.count + 31) / 32 * 32, run = run_of(task.width);
-    each_run(task, padded, run, [&](int64_t first) {
-        uint32_t votes[BATCH];
-        occupied(task, first, votes);
-        TREADLE_UNROLL for (int b = 0; b < BATCH; ++b)
-            if (lane() == 0 && b * WARP < run && first + b * WARP < padded)
-                reinterpret_cast<Votes *>(task.bitmap)[first / WARP + b] = Votes(votes[b]);
-    });
-}
-
-// Chunks are those of each part of the memory, or of a bitmap of `count` bits. `work(found, votes)` for each run of one:
-// what a thread's word or bit stands for, -1 for nothing, and the votes of those that found something.
+// Chunks are those of each part of the memory, or of the bitmap of a part that is owned. `work(found, votes)` for each
+// WARP words or bits of one: what that of a thread stands for, -1 for nothing, and the votes of those with something.
 template <class Work>
 TREADLE_DEVICE void each_found(const Task &task, int64_t chunk, Work work) {
-    const int64_t words = task.bitmap ? task.count : task.memory.part_words(), chunks = (words + CHUNK - 1) / CHUNK;
+    const int64_t words = task.bitmap ? task.owned.count : task.memory.part_words(), chunks = (words + CHUNK - 1) / CHUNK;
     const int64_t start = chunk / chunks * words, begin = chunk % chunks * CHUNK;
     for (int64_t at = begin; at < begin + CHUNK && at < words; at += WARP) {
         const int64_t i = start + at + lane();
         int32_t found = -1;
         if (at + lane() < words) {
             if (!task.bitmap)
-                found = int32_t(task.memory.words[i]) - 1;
+                found = int32_t(task.memory.words[i] - 1);
             else if (task.bitmap[i / 32] >> i % 32 & 1)
-                found = task.table ? task.table[i] : int32_t(i);
+                found = task.owned.listed ? task.owned.listed[i] : int32_t(task.owned.first + i);
         }
         work(found, ballot(found >= 0));
     }
@@ -145,8 +141,8 @@ struct Sums {
     uint32_t before[MAX_THREADS];
 };
 
-// By one block: the counts of chunks become those of all chunks before; `offsets` has that of the first of each part, and
-// that of all.
+// By one block: the counts of chunks become those of all chunks before; `offsets` has that of the first of each part, then
+// that of all, and of a bitmap what is wrong with it: here, ones beyond its part.
 TREADLE_KERNEL count_before(TREADLE_TASK task) {
     TREADLE_SHARED(Sums, sums);
     const int64_t begin = task.chunks * thread() / threads(), end = task.chunks * (thread() + 1) / threads();
@@ -163,7 +159,10 @@ TREADLE_KERNEL count_before(TREADLE_TASK task) {
         task.before[chunk] = before;
         before += here;
     }
-    if (thread() == threads() - 1) task.offsets[parts] = before;
+    if (thread() != threads() - 1) return;
+    task.offsets[parts] = before;
+    const int64_t bits = task.bitmap ? task.owned.count : 0;
+    if (bits % 32 && task.bitmap[bits / 32] >> bits % 32) ++task.offsets[parts + 1];
 }
 
 // Writes what the chunks have to `found`, in their order.
@@ -177,24 +176,49 @@ TREADLE_KERNEL place_chunks(TREADLE_TASK task) {
     });
 }
 
-// `out` [count, width]: the rows of `values` that `indices` [count] name.
+TREADLE_DEVICE bool names(const Task &task, int32_t index) { return index >= 0 && index < task.units; }
+
+// `out` [count, width]: the rows of `values` [units, width] that `indices` [count] name, NaN where that is none.
 TREADLE_KERNEL gather(TREADLE_TASK task) {
     each_element(task, task.count, [&](int64_t row, int64_t column) {
-        task.out[row * task.width + column] = task.values[task.indices[row] * task.width + column];
+        const int32_t index = task.indices[row];
+        task.out[row * task.width + column] = names(task, index) ? task.values[index * task.width + column] : NAN;
     });
 }
 
-// Adds `values` [count, width] to the rows of `out` that `table` has for `indices` [count], which are distinct.
+// The rank of a unit in its part, -1 if it is in another one.
+TREADLE_DEVICE int64_t rank_of(const Part &own, int32_t unit) {
+    if (unit < 0 || unit >= own.units) return -1;
+    if (own.rank) return ranged(unit, own.seed, own.parts) == uint32_t(own.part) ? own.rank[unit] : -1;
+    return unit >= own.first && unit < own.first + own.count ? unit - own.first : -1;
+}
+
+// Adds `values` [count, width] to the rows of `out`, one for each unit of the part, at `indices` [count], which are
+// distinct, and sets their bits. Counts those of another part.
 TREADLE_KERNEL add_rows(TREADLE_TASK task) {
     each_element(task, task.count, [&](int64_t row, int64_t column) {
-        task.out[task.table[task.indices[row]] * task.width + column] += task.values[row * task.width + column];
+        const int64_t rank = rank_of(task.owned, task.indices[row]);
+        if (column == 0 && rank >= 0) set_in(&task.bitmap[rank / 32], 1u << rank % 32);
+        if (column == 0 && rank < 0) fetch_add(task.offsets + 2, 1);
+        if (rank >= 0) task.out[rank * task.width + column] += task.values[row * task.width + column];
     });
 }
 
-// Stores `values` [count, width] times `scale` to the rows of `out` that `indices` [count] name.
+// `out` [count, width]: row i is the sum of the rows of `values` that `found` has from `indices[i]` to `ends[i]`.
+TREADLE_KERNEL sum_rows(TREADLE_TASK task) {
+    each_element(task, task.count, [&](int64_t row, int64_t column) {
+        const int32_t begin = task.indices[row], end = task.ends[row];
+        float sum = task.values[task.found[begin] * task.width + column];
+        for (int32_t i = begin + 1; i < end; ++i) sum += task.values[task.found[i] * task.width + column];
+        task.out[row * task.width + column] = sum;
+    });
+}
+
+// Stores `values` [count, width] times `scale` to the rows of `out` [units, width] that `indices` [count] name, if any.
 TREADLE_KERNEL write_rows(TREADLE_TASK task) {
     each_element(task, task.count, [&](int64_t row, int64_t column) {
-        task.out[task.indices[row] * task.width + column] = task.values[row * task.width + column] * task.scale;
+        const int32_t index = task.indices[row];
+        if (names(task, index)) task.out[index * task.width + column] = task.values[row * task.width + column] * task.scale;
     });
 }
 

@@ -4,11 +4,10 @@
 
 namespace treadle {
 
-// Whether `word` is in the slot afterwards. A test of the slot and a store after it, as published, lose one of two words
+// Whether `word`, which is nowhere else, is in the slot now. A test of the slot and a store after it, as published, lose one of two words
 // that come at once, even with a look at it at the end: see tests.
 TREADLE_DEVICE bool take(uint32_t *slot, uint32_t word) {
-    const uint32_t before = compare_and_swap(slot, 0, word);
-    return before == 0 || before == word;
+    return compare_and_swap(slot, 0, word) == 0;
 }
 
 }  // namespace treadle

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from treadle.kernels.sparse import gpu
+from treadle.kernels.sparse import PartitionMemory, aggregate, coalesce, decode, gpu, gpu_sums, owned, ranges
 from treadle.kernels.sparse.gpu import GpuKernels, HashMemory
+from treadle.kernels.sparse.owned import OwnedPart
 from treadle.planner.errors import InputError
 from treadle.planner.passes.sparse.hashing import DEFAULT_SEEDS, ranged
 from treadle.runtime.native_build import compile_library
@@ -44,6 +45,18 @@ def published() -> GpuKernels:
     return changed("published")
 
 
+def empty(parts: int, slots: int, serial: int, seeds: tuple[int, ...] = DEFAULT_SEEDS) -> HashMemory:
+    return HashMemory.of(torch.zeros(parts * (slots + serial), dtype=torch.int32), parts, slots, serial, seeds)
+
+
+def on_fibers(kernels: GpuKernels, *sizes: int, seeds: tuple[int, ...] = DEFAULT_SEEDS) -> PartitionMemory:
+    return PartitionMemory(*sizes, seeds, kernels=kernels)
+
+
+def numbers(*units: int) -> Tensor:
+    return torch.tensor(units, dtype=torch.int32)
+
+
 def sparse_rows(units: int, width: int, density: float = 0.2) -> Tensor:
     values = torch.randn(units, width)
     values[torch.rand(units) >= density] = 0
@@ -54,8 +67,8 @@ def occupied(values: Tensor) -> list[int]:
     return (values != 0).any(1).nonzero().flatten().tolist()
 
 
-def by_part(found: Tensor, counts: list[int]) -> list[list[int]]:
-    return [sorted(each.tolist()) for each in found.split(counts)]
+def by_part(found: Tensor, counts: list[int] | tuple[int, ...]) -> list[list[int]]:
+    return [sorted(each.tolist()) for each in found.split(list(counts))]
 
 
 def parts_of(units: list[int], parts: int) -> list[list[int]]:
@@ -63,112 +76,132 @@ def parts_of(units: list[int], parts: int) -> list[list[int]]:
     return [[unit for unit, owner in zip(units, owners, strict=True) if owner == part] for part in range(parts)]
 
 
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(one.view(torch.int32), other.view(torch.int32))
+
+
 @pytest.mark.parametrize("width", [1, 3, 8, 21])
 def test_collecting_finds_the_rows_that_are_not_zero(kernels: GpuKernels, width: int) -> None:
-    for units in (1, 31, 64, 1000):
+    for units in (0, 1, 31, 64, 1000):
         values = sparse_rows(units, width)
-        values[-1, -1] = float("nan")
-        values[0] = -0.0
+        values[-1:, -1] = float("nan")
+        values[:1] = -0.0
         for parts in (1, 3):
-            memory = HashMemory.empty(parts, units, units, DEFAULT_SEEDS, "cpu")
             kernels.order = units + parts
-            kernels.collect(memory, values)
-            found, counts, missing = kernels.extracted(memory)
-            assert by_part(found, counts) == parts_of(occupied(values), parts)
-            assert missing == [0] * parts
+            found = on_fibers(kernels, parts, units + 1, units).collect(values)
+            assert by_part(*found) == parts_of(occupied(values), parts)
 
 
 def test_nothing_is_lost_in_a_thousand_orders(kernels: GpuKernels) -> None:
     units = list(range(0, 96, 3))
-    indices, layouts = torch.tensor(units, dtype=torch.int32), set()
-    memory = HashMemory.empty(3, 8, 16, DEFAULT_SEEDS, "cpu")
+    memory, layouts = on_fibers(kernels, 3, 8, 16), set()
     for order in range(1000):
         kernels.order = order
-        memory.clear()
-        kernels.insert(memory, indices)
-        found, counts, missing = kernels.extracted(memory)
-        assert by_part(found, counts) == parts_of(units, 3), order
-        assert missing == [0, 0, 0]
-        layouts.add(tuple(found.tolist()))
+        found = memory.partition(numbers(*units))
+        assert by_part(*found) == parts_of(units, 3), order
+        layouts.add(tuple(found.indices.tolist()))
+    assert memory.retries == 0
     assert len(layouts) > 100  # the orders did differ
 
 
 def test_the_published_test_and_store_loses_indices(published: GpuKernels) -> None:
     """Even where a thread looks at what it stored: two threads can both find the slot empty and both see their word."""
-    indices, lost = torch.arange(32, dtype=torch.int32), 0
-    memory = HashMemory.empty(1, 8, 32, DEFAULT_SEEDS, "cpu")
+    lost = 0
     for order in range(100):
+        memory = empty(1, 8, 32)
         published.order = order
-        memory.clear()
-        published.insert(memory, indices)
+        published.insert(memory, torch.arange(32, dtype=torch.int32))
         found, _, missing = published.extracted(memory)
         assert missing == [0]
-        lost += len(found) < len(indices)
+        lost += len(found) < 32
     assert lost
 
 
-def test_what_does_not_fit_is_counted(traced: GpuKernels) -> None:
+def test_what_does_not_fit_is_counted_and_the_memory_grows(traced: GpuKernels) -> None:
     """Adversarial: one function, by which all units of a part have one slot."""
-    indices = torch.arange(0, 40, 4, dtype=torch.int32)
+    units = list(range(0, 40, 4))
     for order in range(50):
-        memory = HashMemory.empty(2, 4, 3, (2, 1), "cpu")
         traced.order = order
-        traced.insert(memory, indices)
-        found, counts, missing = traced.extracted(memory)
-        units = indices.tolist()
-        for part, each in enumerate(by_part(found, counts)):
-            assert set(each) <= {unit for unit in units if unit // 2 % 2 == part}
-            assert len(each) + missing[part] == sum(unit // 2 % 2 == part for unit in units)
-        assert counts == [4, 0]
-        assert missing == [6, 0]
+        small = empty(2, 4, 3, (2, 1))
+        traced.insert(small, numbers(*units))
+        found, counts, missing = traced.extracted(small)
+        assert set(found.tolist()) < set(units)
+        assert (counts, missing) == ([4, 0], [6, 0])
+        memory = on_fibers(traced, 2, 4, 3, seeds=(2, 1))
+        for _ in range(2):
+            assert by_part(*memory.partition(numbers(*units))) == [units, []]
+            assert memory.retries == 1
+        assert memory.grown > 0
+
+
+def test_an_index_below_zero_is_refused(kernels: GpuKernels) -> None:
+    for index in (-1, -2):
+        with pytest.raises(InputError, match="below 0"):
+            on_fibers(kernels, 2, 8, 8).partition(numbers(3, index))
 
 
 def test_a_trace_by_hand(traced: GpuKernels) -> None:
     """Three parts by x mod 3; within one, slots x mod 4 and x div 4 mod 4, and three more taken in turn."""
-    memory = HashMemory.empty(3, 4, 3, (1, 1, 4), "cpu")
+    memory = empty(3, 4, 3, (1, 1, 4))
     for unit in (3, 6, 15, 18, 27, 30, 33, 1, 13):
-        traced.insert(memory, torch.tensor([unit], dtype=torch.int32))
+        traced.insert(memory, numbers(unit))
     words = (memory.words - 1).view(3, 7).tolist()
     assert words == [[18, 33, 6, 3, 15, 27, 30], [-1, 1, -1, 13, -1, -1, -1], [-1] * 7]
     assert traced.extracted(memory)[1:] == ([7, 2, 0], [0, 0, 0])
-    traced.insert(memory, torch.tensor([39], dtype=torch.int32))
+    traced.insert(memory, numbers(39))
     assert traced.extracted(memory)[1:] == ([7, 2, 0], [1, 0, 0])
 
 
 def test_a_bitmap_by_hand(kernels: GpuKernels) -> None:
-    own = torch.tensor([2, 5, 7, 11, 14], dtype=torch.int32)
-    sums = torch.tensor([0.0, 1.5, -2.5, 0.0, 0.0]).view(5, 1)
-    bitmap = kernels.marked(sums)
+    listed, rank = numbers(2, 5, 7, 11, 14), torch.zeros(15, dtype=torch.int32)
+    rank[listed.long()] = torch.arange(5, dtype=torch.int32)
+    part = OwnedPart(15, 1, 0, 5, listed=listed, rank=rank)
+    bitmap, sums = gpu_sums.aggregate(kernels, [(numbers(7, 5), torch.tensor([[-2.5], [1.5]]))], part)
     assert bitmap.tolist() == [0b00110]
-    assert kernels.decoded(bitmap, 5, own).tolist() == [5, 7]
-    places = kernels.decoded(bitmap, 5)
-    assert kernels.gather(sums, places).flatten().tolist() == [1.5, -2.5]
-
-
-@pytest.mark.parametrize("width", [1, 5, 16])
-def test_bitmaps_have_a_bit_for_each_row(kernels: GpuKernels, width: int) -> None:
-    for units in (0, 1, 31, 32, 33, 700):
-        values = sparse_rows(units, width)
-        kernels.order = units
-        bitmap = kernels.marked(values)
-        bits = [(bitmap[unit // 32].item() >> unit % 32) & 1 for unit in range(len(bitmap) * 32)]
-        assert [unit for unit, bit in enumerate(bits) if bit] == occupied(values)
-        assert kernels.decoded(bitmap, units).tolist() == occupied(values)
+    assert sums.flatten().tolist() == [1.5, -2.5]
+    assert gpu_sums.decode(kernels, bitmap, part).tolist() == [5, 7]
 
 
 @pytest.mark.parametrize("width", [1, 3, 16])
-def test_sums_are_those_in_the_order_of_workers(kernels: GpuKernels, width: int) -> None:
-    units = 300
-    ranks = torch.randperm(units).to(torch.int32)
-    sums, want = torch.zeros(units, width), torch.zeros(units, width)
-    for worker in range(4):
-        indices = torch.randperm(units)[:150].to(torch.int32)
-        values = torch.randn(150, width) * 10**worker
-        kernels.order = worker
-        kernels.add(sums, ranks, indices, values)
-        for index, row in zip(indices.tolist(), values, strict=True):
-            want[ranks[index]] += row
-    assert torch.equal(sums.view(torch.int32), want.view(torch.int32))
+@pytest.mark.parametrize("kind", ["hashed", "ranges"])
+def test_sums_and_bitmaps_are_those_of_the_cpu(kernels: GpuKernels, kind: str, width: int) -> None:
+    """In the order of workers; units that nobody has are not sent, sums that are zero are."""
+    for units in (1, 33, 700):
+        parts = owned(units, 3, DEFAULT_SEEDS[0]) if kind == "hashed" else ranges(units, 3)
+        for part in parts.parts:
+            contributions = []
+            for worker in range(4):
+                some = part.indices[torch.rand(part.count) < 0.3]
+                contributions.append((some, torch.randn(len(some), width) * 10**worker))
+            contributions.append((contributions[0][0], -contributions[0][1]))
+            kernels.order = units
+            bitmap, sums = gpu_sums.aggregate(kernels, contributions, part)
+            want = aggregate(contributions, part)
+            assert torch.equal(bitmap, want[0])
+            assert same_bits(sums, want[1])
+            assert torch.equal(gpu_sums.decode(kernels, bitmap, part), decode(bitmap, part))
+
+
+def test_units_of_another_part_and_ones_beyond_are_refused(kernels: GpuKernels) -> None:
+    rows = torch.ones(1, 2)
+    for parts in (owned(9, 2, DEFAULT_SEEDS[0]), ranges(9, 2)):
+        foreign = int(parts[1].indices[0])
+        for unit in (foreign, 9, -1):
+            with pytest.raises(InputError, match="none of part 0"):
+                gpu_sums.aggregate(kernels, [(numbers(unit), rows)], parts[0])
+        with pytest.raises(InputError, match="none of part 0"):
+            gpu_sums.decode(kernels, numbers(1 << parts[0].count), parts[0])
+
+
+def test_entries_of_an_index_are_added_in_their_order(kernels: GpuKernels) -> None:
+    for count, width in ((0, 1), (1, 3), (200, 1), (200, 9)):
+        indices, values = torch.randint(0, 30, (count,)), torch.randn(count, width) * 10 ** torch.randn(count, 1)
+        found, sums = gpu_sums.coalesce(kernels, indices, values, 30)
+        want = coalesce(indices, values, 30)
+        assert torch.equal(found, want[0])
+        assert same_bits(sums, want[1])
+    with pytest.raises(InputError, match="expected 0 to 4"):
+        gpu_sums.coalesce(kernels, torch.tensor([1, 5]), torch.zeros(2, 1), 5)
 
 
 def test_gathered_rows_are_written_with_their_scale(kernels: GpuKernels) -> None:
@@ -181,10 +214,17 @@ def test_gathered_rows_are_written_with_their_scale(kernels: GpuKernels) -> None
         assert torch.equal(out, torch.zeros(100, width).index_put((indices.long(),), rows * 0.25))
 
 
+def test_indices_out_of_range_reach_no_memory(kernels: GpuKernels) -> None:
+    values, out, indices = torch.ones(2, 1), torch.zeros(2, 1), numbers(-1, 2)
+    assert kernels.gather(values, indices).isnan().all()
+    kernels.write(out, indices, values, 1.0)
+    assert not out.any()
+
+
 def test_memory_that_the_kernels_do_not_take_is_refused() -> None:
-    for parts, slots, serial, seeds in ((0, 4, 4, (1, 2)), (1, 0, 4, (1, 2)), (1, 4, 4, (1,)), (1, 4, 4, (1,) * 10)):
-        with pytest.raises(InputError, match="expected a part, a slot and 2 to 9 seeds"):
-            HashMemory.empty(parts, slots, serial, seeds, "cpu")
+    for slots, serial, seeds in ((4, 4, (1,)), (4, 4, (1,) * 10), (2**31, 0, (1, 2)), (1, 2**31, (1, 2))):
+        with pytest.raises(InputError, match="2 to 9 seeds"):
+            HashMemory.of(torch.empty(0), 1, slots, serial, seeds)
 
 
 @pytest.mark.slow

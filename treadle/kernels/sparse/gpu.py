@@ -63,7 +63,7 @@ class HashMemory:
 
     @classmethod
     def of(cls, words: Tensor, parts: int, slots: int, serial: int, seeds: tuple[int, ...]) -> HashMemory:
-        """Of words that are zero. Raises InputError for sizes and seeds that the kernels do not take."""
+        """A memory over zero `words`. Raises InputError for sizes and seeds that the kernels do not take."""
         if not 2 <= len(seeds) <= 1 + MAX_FUNCTIONS or max(slots, serial) >= 2**31:
             raise InputError(
                 f"found {slots} slots, {serial} serial words and {len(seeds)} seeds, expected fewer than 2147483648 of "

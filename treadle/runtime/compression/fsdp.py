@@ -16,7 +16,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from treadle.planner.errors import InputError
 from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup
-from treadle.runtime.agreement import agreed
+from treadle.runtime.agreement import agreed, agreed_on
 from treadle.runtime.compression import routines, setup
 from treadle.runtime.compression.coders import Coders
 from treadle.runtime.compression.exchange import NAMING_SECONDS, lost_rank
@@ -117,7 +117,7 @@ def attach_fsdp(model: nn.Module, decisions: CompressionDecisions, coders: Coder
         device = next(iter(parameters.values())).device
         return [{} if half is None else setup.coders_of(half, names, coders.coder, device) for _, names, half in units]
 
-    grid, units = setup.agreed_on(checked, decisions)
+    grid, units = agreed_on(checked, decisions)
     coded = agreed(made)
     owner = FsdpExchange(coders, watch_of(distributed.group.WORLD, lambda rank: None))
     for (module, names, half), each in zip(units, coded, strict=True):

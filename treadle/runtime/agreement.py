@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from torch import distributed
 
 from treadle.codegen.emit import text_digest
+from treadle.planner.documents.scalars import Decisions
 from treadle.planner.errors import InputError, MissingBackendError
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ def agreed(work: Callable[[], T], group: Any = None) -> T:
     return result  # type: ignore[return-value]
 
 
-def agreed_on(checked: Callable[[], T], decisions: object) -> T:
+def agreed_on(checked: Callable[[], T], decisions: Decisions) -> T:
     """What `checked` returns, once it has on every rank. Raises its error on all of them alike, and InputError where
     ranks have other plans than rank 0."""
     result, mine = agreed(checked), text_digest(repr(decisions))

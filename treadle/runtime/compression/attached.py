@@ -18,10 +18,9 @@ from treadle.runtime.agreement import agreed_on
 from treadle.runtime.compression import setup
 from treadle.runtime.compression.coders import Coders
 from treadle.runtime.compression.ddp import DdpExchange
-from treadle.runtime.compression.exchange import lost_rank
 from treadle.runtime.compression.group_run import Grid
 from treadle.runtime.compression.lanes import Issue
-from treadle.runtime.compression.watch import watch_of
+from treadle.runtime.watch import lost_rank, watch_of
 
 CALLER = "treadle.compress.attach"
 

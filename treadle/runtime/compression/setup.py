@@ -21,6 +21,7 @@ from treadle.runtime.compression.exchange import PlannedExchange
 from treadle.runtime.compression.group_run import Call, Coder, Grid, GroupRun
 from treadle.runtime.compression.lanes import Issue
 from treadle.runtime.compression.streams import CudaStreams
+from treadle.runtime.scope_groups import ScopeGroups, scope_groups
 
 CoderOf = Callable[[str, Sequence[str], str], Coder]
 """The coder of a compressor for the gradients of these names, with tensors on a device of that type."""
@@ -88,7 +89,7 @@ def check_sums(group: GradientGroup) -> None:
             raise InputError(f"found {after} of {group.compressor} payloads, {expected}")
 
 
-def call_of(groups: routines.ScopeGroups) -> Call:
+def call_of(groups: ScopeGroups) -> Call:
     """Collectives over process groups. A planned one runs on the group of our own for all ranks: on that of the model
     DistributedDataParallel sends at the same time."""
 
@@ -137,7 +138,7 @@ def exchange_of(
 ) -> PlannedExchange:
     """The exchange of the gradients of a plan, with process groups of its own. All ranks call it together. Raises what
     `coders_of` raises, on all of them alike."""
-    call = call_of(routines.scope_groups(decisions.problem.devices))
+    call = call_of(scope_groups(decisions.problem.devices))
     gradients = decisions.problem.gradients
 
     def made() -> list[GroupRun]:

@@ -81,6 +81,11 @@ class PartitionMemory:
             raise InputError(f"found {len(values)} units, expected at most {MAX_UNITS}")
         return self._run(PartitionCall(values=values.data_ptr(), count=len(values), width=values.shape[1]))
 
+    @property
+    def tensor(self) -> Tensor:
+        """The memory, int32 [words]."""
+        return self._memory
+
     def _words(self) -> Tensor:
         return torch.zeros(self.words, dtype=torch.int32)
 

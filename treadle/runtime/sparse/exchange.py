@@ -14,7 +14,7 @@ from treadle.runtime.agreement import agreed, agreed_on
 from treadle.runtime.scope_groups import ScopeGroups, scope_groups
 from treadle.runtime.sparse.gradient import GradientExchange
 from treadle.runtime.sparse.mail import GroupTransport, carried, in_lockstep
-from treadle.runtime.sparse.tally import Growth, Tally
+from treadle.runtime.sparse.tally import ExchangeTally, Growth
 from treadle.runtime.watch import NAMING_SECONDS, lost_rank, watch_of
 
 log = logging.getLogger("treadle.sparse")
@@ -39,7 +39,7 @@ class SparseExchange:
         self.gradients = agreed(lambda: gradients_of(decisions, rank, device))
         self.watch = watch_of(distributed.group.WORLD, lambda lost: None)
         self.seen: set[str] = set()
-        self.last: dict[str, Tally] = {}
+        self.last: dict[str, ExchangeTally] = {}
         self.growths: list[Growth] = []
         self.sent = 0
 
@@ -55,7 +55,7 @@ class SparseExchange:
         else:
             found = agreed(lambda: _checked(self.gradients, name, gradient))
             self.seen.add(name)
-        tally = Tally(name, found.scheme.name)
+        tally = ExchangeTally(name, found.scheme.name)
         try:
             total = carried(found.steps(gradient, tally), self.transport)
         except RuntimeError as error:
@@ -78,11 +78,11 @@ class SparseExchange:
 
 def exchange_all(
     exchanges: Sequence[Mapping[str, GradientExchange]], name: str, gradients: Sequence[Tensor]
-) -> tuple[list[Tensor], list[Tally]]:
+) -> tuple[list[Tensor], list[ExchangeTally]]:
     """The sums that the ranks of one process find, and what each did, in the order of ranks. `exchanges` are the
     `gradients_of` each rank."""
     found = [_checked(each, name, gradient) for each, gradient in zip(exchanges, gradients, strict=True)]
-    tallies = [Tally(name, each.scheme.name) for each in found]
+    tallies = [ExchangeTally(name, each.scheme.name) for each in found]
     steps = [each.steps(given, tally) for each, given, tally in zip(found, gradients, tallies, strict=True)]
     return in_lockstep(steps), tallies
 

@@ -5,7 +5,7 @@ It shares no code with what prices schemes for the planner.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from treadle.planner.passes.sparse.check_bytes import exchange_size
 from treadle.planner.passes.sparse.check_costs import (
@@ -24,10 +24,27 @@ Findings = Iterator[tuple[str, object, str]]
 
 
 def check(decisions: SparseDecisions) -> list[str]:
-    """Findings, each with its path; none for a plan that may run and whose costs are those of its problem."""
+    """Findings, each with its path; none for a plan that may run, whose costs are those of its problem, and that has
+    the cheapest schemes."""
+    return sound(decisions) or beaten(decisions)
+
+
+def sound(decisions: SparseDecisions) -> list[str]:
+    """Findings; none for a plan that may run and whose costs are those of its problem, be there cheaper schemes."""
     found: list[tuple[str, object, str]] = [*decisions.problems()]
     found = found or [*_names(decisions)] or [*_gradients(decisions)]
     return [f"{path}: found {seen}, expected {expected}" for path, seen, expected in found]
+
+
+def beaten(decisions: SparseDecisions) -> list[str]:
+    """Gradients for which another scheme is cheaper, by the costs of a sound plan."""
+    found = []
+    for place, plan in enumerate(decisions.gradients):
+        best = _cheapest(decisions, plan.costs)
+        if plan.scheme != best.scheme:
+            why = f"{best.scheme}, the cheapest with sums={decisions.sums!r}: {best.time_ns} ns"
+            found.append(f"$.decisions.gradients[{place}].scheme: found {plan.scheme}, expected {why}")
+    return found
 
 
 def _names(decisions: SparseDecisions) -> Findings:
@@ -48,28 +65,35 @@ def _names(decisions: SparseDecisions) -> Findings:
 
 
 def _gradients(decisions: SparseDecisions) -> Findings:
+    """Costs, choices among what is allowed, the figures of each gradient, and their sums."""
     total = dense = 0
     for place, (gradient, plan) in enumerate(zip(decisions.problem.gradients, decisions.gradients, strict=True)):
         costs = [counted_cost(decisions.problem, gradient, scheme) for scheme in priced_schemes(gradient)]
-        best = _cheapest(decisions, costs)
-        path = f"$.decisions.gradients[{place}]"
-        yield from _costs(plan, costs, path)
-        if plan.scheme != best.scheme:
-            why = f"{best.scheme}, the cheapest with sums={decisions.sums!r}: {best.time_ns} ns"
-            yield f"{path}.scheme", plan.scheme, why
-        yield from _figures(decisions, gradient, plan, costs, path)
         times = {cost.scheme: cost.time_ns for cost in costs}
-        total += times.get(plan.scheme, best.time_ns)
+        path = f"$.decisions.gradients[{place}]"
+        if plan.scheme not in times:
+            yield f"{path}.scheme", plan.scheme, f"a scheme with a price: {', '.join(times)}"
+            return
+        if not _is_allowed(decisions, plan.scheme):
+            order = BY_NAME[plan.scheme].order(decisions.problem.machines)
+            yield f"{path}.scheme", f"{plan.scheme}, order of sums {order!r}", f"one for sums={decisions.sums!r}"
+        yield from _costs(plan, costs, path)
+        yield from _figures(decisions, gradient, plan, costs, path)
+        total += times[plan.scheme]
         dense += times["dense"]
     for name, right in (("time_ns", total), ("dense_ns", dense)):
         if (mine := getattr(decisions, name)) != right:
             yield f"$.decisions.{name}", mine, f"{right}, the sum over gradients"
 
 
-def _cheapest(decisions: SparseDecisions, costs: list[SchemeCost]) -> SchemeCost:
+def _is_allowed(decisions: SparseDecisions, scheme: str) -> bool:
+    allowed = {"worker"} if decisions.sums == "worker" else {"worker", "tree", "ring"}
+    return BY_NAME[scheme].order(decisions.problem.machines) in allowed
+
+
+def _cheapest(decisions: SparseDecisions, costs: Sequence[SchemeCost]) -> SchemeCost:
     """The cheapest scheme that adds up in an allowed order; ties prefer dense, the first of all."""
-    n, allowed = decisions.problem.machines, {"worker"} if decisions.sums == "worker" else {"worker", "tree", "ring"}
-    return min((each for each in costs if BY_NAME[each.scheme].order(n) in allowed), key=lambda cost: cost.time_ns)
+    return min((each for each in costs if _is_allowed(decisions, each.scheme)), key=lambda cost: cost.time_ns)
 
 
 def _costs(plan: GradientPlan, right: list[SchemeCost], path: str) -> Findings:

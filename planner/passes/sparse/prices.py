@@ -1,7 +1,6 @@
 """What every scheme takes for a gradient: its link, and work before and after it.
 
-Times are counted in whole ticks, of which so many make a ns that every rate is a whole number of them. So sums are
-exact, and each time is rounded once.
+Times are counted in ticks, a fraction of a ns that divides every rate: sums are exact, and each time is rounded once.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from treadle.planner.documents.sparsity import Sparsity
 from treadle.planner.errors import InputError
 from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound
 from treadle.planner.passes.sparse.decisions import SparseDecisions
+from treadle.planner.passes.sparse.job import SparseJob
 from treadle.planner.passes.sparse.problem import SparseProblem
 
 
@@ -16,13 +17,20 @@ class SparsePass(Pass[SparseDecisions]):
     name = "sparse"
     system = "Zen"
     decisions = SparseDecisions
+    job = SparseJob | None
     roles = {"sparsity": Sparsity, "hardware": Hardware, "costs": SparseCosts, "problem": SparseProblem}
     documents = (SparseProblem,)
 
     def check(self, decisions: SparseDecisions) -> list[str]:
-        from treadle.planner.passes.sparse.check import check
+        from treadle.planner.passes.sparse.check import sound
 
-        return check(decisions)
+        return sound(decisions)
+
+    def inconsistent(self, decisions: SparseDecisions) -> list[str]:
+        """Where another scheme is cheaper: with the links of another day that does not make a plan wrong."""
+        from treadle.planner.passes.sparse.check import beaten
+
+        return beaten(decisions)
 
     def figures(self, decisions: SparseDecisions) -> Figures:
         return Figures(decisions.time_ns)

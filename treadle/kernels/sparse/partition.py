@@ -95,6 +95,11 @@ class PartitionMemory:
             return self._run_on_gpu(lambda memory: kernels.collect(memory, values))
         return self._run(PartitionCall(values=values.data_ptr(), count=len(values), width=values.shape[1]))
 
+    @property
+    def tensor(self) -> Tensor:
+        """The memory, int32 [words]."""
+        return self._memory
+
     def _words(self) -> Tensor:
         return torch.zeros(self.words, dtype=torch.int32, device=self._device)
 

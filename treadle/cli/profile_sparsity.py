@@ -73,15 +73,15 @@ def tables(sparsity: Sparsity) -> tuple[Table, ...]:
     )
     columns = "tensor", "gradient", "unit", "units", "elements", "sets", "entries", "not zero", "density", "overlap"
     caption = f"sparse gradients of {sparsity.name}: {many(sparsity.ranks, 'rank')}, {many(sparsity.steps, 'step')}"
-    skewed = [{parts: f"{_times(one)} {_times(all_)}" for parts, one, all_ in skews(each)} for each in tensors]
+    skewed = [{parts: f"{_times(one)} / {_times(all_)}" for parts, one, all_ in skews(each)} for each in tensors]
     blocks = [_blocks(each) for each in tensors]
     return (
         Table(columns, sizes, caption),
         _by_number("density of the sum of as many participants, and times that of one", tensors, _densities),
         _by_number(
-            "the fullest of as many even ranges, times the mean: of one participant, of the sum", tensors, skewed
+            "the fullest of as many even ranges, times the mean: of one participant / of the sum", tensors, skewed
         ),
-        _by_number("non-zero blocks of the fullest range: of one participant, of the sum", tensors, blocks),
+        _by_number("non-zero blocks of the fullest range: of one participant / of the sum", tensors, blocks),
     )
 
 
@@ -115,7 +115,7 @@ def _blocks(tensor: TensorSparsity) -> dict[int, str]:
     for each in tensor.blocks:
         whole = -(-_longest(tensor.units, each.parts) // each.block)
         found.setdefault(each.parts, {})[each.participants] = _percent(min(1.0, each.mean / whole))
-    return {parts: f"{row.get(1, '-')} {row[max(row)]}" for parts, row in found.items()}
+    return {parts: f"{row.get(1, '-')} / {row[max(row)]}" for parts, row in found.items()}
 
 
 def _longest(units: int, parts: int) -> int:

@@ -40,7 +40,8 @@ def title_of(tensor: TensorSparsity) -> str:
     """A tensor's name, shortened, and its size."""
     name = tensor.name if len(tensor.name) <= 60 else f"{tensor.name[:28]}...{tensor.name[-29:]}"
     of = f" of {tensor.width:,} elements" if tensor.width > 1 else ""
-    return f"{name}: {many(tensor.units, tensor.unit)}{of}, {tensor.form} gradient, {many(tensor.sets, 'index set')}"
+    units = f"{tensor.units:,} {tensor.unit}{'s' if tensor.units > 1 else ''}"
+    return f"{name}: {units}{of}, {tensor.form} gradient, {many(tensor.sets, 'index set')}"
 
 
 def drawn_tensors(sparsity: Sparsity, most: int = MOST_DRAWN) -> list[TensorSparsity]:
@@ -58,9 +59,7 @@ def sparsity_page(sparsity: Sparsity, tables: Sequence[Table]) -> Page:
     if len(shown) < len(sparsity.tensors):
         text += f" Below are pictures of the {len(shown)} largest of {len(sparsity.tensors)} tensors."
     sections = [Section("All tensors", text, tuple(tables))]
-    sections += [
-        Section(tensor.name, title_of(tensor), pictures=(Picture(sparsity_svg([tensor]), CAPTION),)) for tensor in shown
-    ]
+    sections += [Section(tensor.name, "", pictures=(Picture(sparsity_svg([tensor]), CAPTION),)) for tensor in shown]
     subtitle = f"{many(sparsity.ranks, 'rank')}, {many(sparsity.steps, 'step')}"
     return Page(f"Sparse gradients of {sparsity.name}", subtitle, sections=tuple(sections))
 

@@ -19,6 +19,7 @@ ROOMS = {
     "collective": "How the chunks of an allreduce or another collective travel.",
     "fusion": "Which computation and collectives share a kernel, and what overlaps.",
     "compression": "Which gradients are compressed, where and in which groups, and when none is.",
+    "sparse": "How each sparse gradient is exchanged: in which parts, along what, in what format, or dense.",
 }
 """What each pass decides, by its name. Nothing is imported before a pass is asked for, so that `--help` stays fast."""
 

@@ -17,6 +17,7 @@ from treadle.planner.documents.compression_costs import (
     DecodeCurve,
     RoutineCost,
 )
+from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.documents.hardware import (
     CopyEngine,
     Device,
@@ -58,6 +59,8 @@ from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.job import MemoryJob
 from treadle.planner.passes.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
+from treadle.planner.passes.sparse.planning import plan_sparse
+from treadle.planner.passes.sparse.problem import BlockCounts, SparseGradient, SparseProblem
 from treadle.planner.passes.swap.decisions import PoolClass, Resident, SwapDecisions, SwapNode
 from treadle.planner.passes.swap.problem import SwapMachine, SwapOp, SwapProblem, SwapTensor
 
@@ -370,6 +373,29 @@ SPARSITY = Sparsity(
     ),
     sources={"tensors": "recorded"},
 )
+SPARSE_PROBLEM = SparseProblem(
+    version=1,
+    name="recommender",
+    machines=2,
+    devices=1,
+    gradients=(
+        SparseGradient(
+            name="embedding.weight",
+            form="coo",
+            unit="row",
+            units=1000,
+            width=16,
+            occurrences=70,
+            unions=(50, 80),
+            even=(40, 60),
+            hashed=(31, 48),
+            densest=60,
+            blocks=BlockCounts(size=4, push=16, pull=20),
+        ),
+    ),
+    inter=GradientLink(alpha_us=30, beta_us_per_MB=839),
+    work=SparseWork(hash_per_index=4.5, call=20_000),
+)
 SPARSE_COSTS = SparseCosts(version=1, name="lab", work=SparseWork(hash_per_index=4.5, call=20_000))
 
 DOCUMENTS = {
@@ -391,6 +417,8 @@ DOCUMENTS = {
     "compression-costs": COMPRESSION_COSTS,
     "compression-problem": small_problem(),
     "compression plan": plan_with(small_decisions()),
+    "sparse-problem": SPARSE_PROBLEM,
+    "sparse plan": plan_sparse(SPARSE_PROBLEM),
 }
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

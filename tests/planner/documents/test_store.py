@@ -371,7 +371,8 @@ def test_missing_fields_are_named() -> None:
     del raw["decisions"]["pass"]
     line = refusal(raw, Plan)
     assert line.endswith(
-        "$.decisions.pass: found nothing, expected one of 'collective', 'compression', 'fusion', 'memory', 'swap'"
+        "$.decisions.pass: found nothing, expected one of 'collective', 'compression', 'fusion', 'memory', 'sparse', "
+        "'swap'"
     )
 
 

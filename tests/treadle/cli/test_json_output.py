@@ -99,6 +99,7 @@ COMMANDS = {
     "plan-memory-budgets": "plan memory --problem memory-problem.yaml --gap 0 --sweep 445B..600B:2 -o points",
     "plan-swap": "plan swap --problem swap-problem.yaml --method exact --workers 1 -o s.json",
     "plan-compression": "plan compression --problem compression-problem.yaml --method cupcake -o e.json",
+    "plan-sparse": "plan sparse --problem sparse-problem.yaml -o z.json",
     "plan-collective": "plan collective allgather --hardware ring4 --size 64KiB --method ring -o c.json",
     "plan-fusion": "plan fusion examples.fusion.sgd:program --hardware switch4 --bind N=1M -o f.json",
     "plan-collective-sizes": "plan collective allgather --hardware ring4 --sizes 64KiB..128KiB:2 --method ring -o many",
@@ -129,7 +130,13 @@ def test_the_page_lists_every_schema_of_the_code():
 @pytest.mark.slow
 def test_commands_print_the_keys_of_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for name in ("memory-problem.yaml", "swap-problem.yaml", "compression-problem.yaml", "step.json"):
+    for name in (
+        "memory-problem.yaml",
+        "swap-problem.yaml",
+        "compression-problem.yaml",
+        "sparse-problem.yaml",
+        "step.json",
+    ):
         shutil.copy(GOLDEN / "inputs" / name, tmp_path)
     for name, line in COMMANDS.items():
         assert run([*line.split(), "--json"]) == (2 if name == "error" else 0)

@@ -1,0 +1,45 @@
+"""Lower bounds: what no scheme can avoid.
+
+A participant must receive, at least once, what is not zero in the sum of the others; that is one message of the values
+of these units, without any index (Zen, section 3.4.1, "Upper Bound" throughput). It also sums the gradient inside its
+node, begins a round, and writes the sum down. Every scheme that the pass knows is priced, so for one gradient the
+cheapest of them is a bound of the plan too, if it is less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from treadle.planner.passes.sparse.counts import GradientCounts
+from treadle.planner.passes.sparse.prices import SchemePrices, rounded
+from treadle.planner.passes.sparse.problem import VALUE_BYTES, SparseGradient
+from treadle.planner.search.bound import Argument, Bound
+
+SENTENCES = {
+    "least": (
+        "in the exchange of each of {gradients} gradients a participant writes the sum, and receives the values that "
+        "are not zero in the sum of the others once, without indices; no scheme of any order of sums takes less"
+    ),
+}
+
+
+def sentence(bound: Bound) -> str:
+    """Why `bound` holds, in words."""
+    return bound.argument.printed(SENTENCES)
+
+
+def least_ns(prices: SchemePrices, gradient: SparseGradient, times: Iterable[int]) -> int:
+    """The bound of one gradient. times: those of all schemes, in ns."""
+    cheapest, n = min(times), prices.problem.machines
+    if n == 1:
+        return cheapest
+    counts = GradientCounts(prices.problem, gradient)
+    work = 2 * prices.inside(counts) + prices.write(None, counts) + prices.call(1)
+    link = prices.link_ns(1, VALUE_BYTES * gradient.width * counts.union(n - 1))
+    return min(cheapest, rounded(work) + link)
+
+
+def lower_bound(gradients: Iterable[int]) -> Bound:
+    """The bound of all gradients one after the other, from that of each in ns."""
+    least = tuple(gradients)
+    return Bound(sum(least), Argument("least", facts={"gradients": len(least)}))

@@ -1,0 +1,58 @@
+"""From a problem of sparse gradients to a checked plan: the whole pass in one function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+
+from treadle.planner.documents.plan import InputRef, Plan, Provenance
+from treadle.planner.errors import InputError
+from treadle.planner.passes.sparse.bound import lower_bound, sentence
+from treadle.planner.passes.sparse.check import check
+from treadle.planner.passes.sparse.decided import decided
+from treadle.planner.passes.sparse.decisions import SparseDecisions
+from treadle.planner.passes.sparse.problem import SparseProblem
+from treadle.planner.search.certified import certified
+from treadle.planner.search.clock import Clock
+from treadle.planner.solver import Progress
+from treadle.planner.version import TOOL
+
+
+@dataclass(frozen=True)
+class SparseOptions:
+    """any_order: sums may add participants in another order than by their numbers, if it is the same on all of
+    them."""
+
+    any_order: bool = False
+
+
+DEFAULTS = SparseOptions()
+
+
+def plan_sparse(
+    problem: SparseProblem,
+    *,
+    options: SparseOptions = DEFAULTS,
+    clock: Clock | None = None,
+    inputs: Mapping[str, InputRef] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_plan: Callable[[Plan[SparseDecisions]], None] | None = None,
+) -> Plan[SparseDecisions]:
+    """The cheapest scheme of each gradient, checked. All schemes are priced, so nothing is searched and `clock` never
+    ends it. Raises InputError for a problem that is not sound."""
+    for path, found, expected in problem.problems():
+        raise InputError(f"found {found}, expected {expected}", where="problem of sparse gradients", path=path)
+    decisions = decided(problem, "same" if options.any_order else "worker")
+    bound = lower_bound(plan.least_ns for plan in decisions.gradients)
+    plan = certified(
+        decisions,
+        time_ns=decisions.time_ns,
+        bound=bound,
+        sentence=sentence,
+        check=check,
+        inputs=inputs or {},
+        provenance=Provenance(tool=TOOL, method="every scheme priced", options=asdict(options)),
+    )
+    if on_plan is not None:
+        on_plan(plan)
+    return plan

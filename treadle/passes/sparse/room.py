@@ -1,0 +1,35 @@
+"""The sparse pass on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from treadle.codegen.interface import Timeline
+from treadle.passes.interface import Room, RunOptions, SectionContext, Simulated
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.scalars import format_time
+from treadle.planner.passes.sparse.decisions import SparseDecisions
+
+if TYPE_CHECKING:
+    from treadle.report.page import Section
+
+
+class SparseRoom(Room[SparseDecisions]):
+    def section(self, name: str, plan: Plan[SparseDecisions], context: SectionContext) -> Section:
+        from treadle.passes.sparse.section import sparse_section
+
+        return sparse_section(name, plan)
+
+    def simulated(self, plan: Plan[SparseDecisions], timeline: Timeline) -> Simulated:
+        said, dense = super().simulated(plan, timeline), plan.decisions.dense_ns
+        lines = (f"dense        {format_time(dense)} with every gradient dense",)
+        return said._replace(facts={**said.facts, "dense_us": dense / 1000}, lines=(*lines, *said.lines))
+
+    def run(self, folder: Path, target: str, options: RunOptions) -> None:
+        from treadle.passes.sparse.run import run_sparse
+
+        run_sparse(folder, options)
+
+
+ROOM = SparseRoom()

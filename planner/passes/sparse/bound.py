@@ -1,7 +1,7 @@
 """Lower bounds: what no scheme can avoid.
 
 A participant must receive, at least once, what is not zero in the sum of the others; that is one message of the values
-of these units, without any index (Zen, section 3.4.1, "Upper Bound" throughput). It also sums the gradient inside its
+of these units, without any index (the "Upper Bound" of Zen's evaluation). It also sums the gradient inside its
 node, begins a round, and writes the sum down. Every scheme that the pass knows is priced, so for one gradient the
 cheapest of them is a bound of the plan too, if it is less.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from treadle.planner.passes.sparse.counts import GradientCounts
-from treadle.planner.passes.sparse.prices import SchemePrices, rounded
+from treadle.planner.passes.sparse.prices import SchemePrices
 from treadle.planner.passes.sparse.problem import VALUE_BYTES, SparseGradient
 from treadle.planner.search.bound import Argument, Bound
 
@@ -36,7 +36,7 @@ def least_ns(prices: SchemePrices, gradient: SparseGradient, times: Iterable[int
     counts = GradientCounts(prices.problem, gradient)
     work = 2 * prices.inside(counts) + prices.write(None, counts) + prices.call(1)
     link = prices.link_ns(1, VALUE_BYTES * gradient.width * counts.union(n - 1))
-    return min(cheapest, rounded(work) + link)
+    return min(cheapest, prices.rounded(work) + link)
 
 
 def lower_bound(gradients: Iterable[int]) -> Bound:

@@ -15,12 +15,13 @@ class GradientCounts:
     def __init__(self, problem: SparseProblem, gradient: SparseGradient) -> None:
         self.gradient = gradient
         self.machines = problem.machines
-        self.devices = problem.devices
         self.shard = problem.shard(gradient)
         self.width = gradient.width
         self.core = 1 << (self.machines.bit_length() - 1)
         """Participants of a hierarchy: the largest power of two."""
         self.folds = self.machines > self.core
+        self.dense = gradient.form == "dense" or problem.devices > 1
+        """Whether a participant holds a dense tensor: as handed over, or as the devices of its node summed it."""
         self.entry = INDEX_BYTES + VALUE_BYTES * self.width
         """Bytes of a unit with its index."""
 

@@ -1,12 +1,14 @@
 """What every scheme takes for a gradient: its link, and work before and after it.
 
-Rates are exact rationals: stages are added up without rounding, and times are rounded once.
+Times are counted in whole ticks, of which so many make a ns that every rate is a whole number of them. So sums are
+exact, and each time is rounded once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from math import lcm
 from typing import NamedTuple
 
 from treadle.planner.documents.gradient_link import GradientLink
@@ -18,37 +20,33 @@ from treadle.planner.passes.sparse.volumes import Volume, volume
 
 MB = 2**20
 SLOTS_PER_INDEX, SERIAL_SHARE = 2, 10
-"""Slots for twice the indices, and a tenth of that for those that find none (Zen, section 5.1)."""
+"""Slots for twice the indices, and a tenth of that for those that find none, as Zen has it."""
 
 
 class DeviceStage(NamedTuple):
-    """A stage of an exchange on the device, in ns."""
+    """A stage of an exchange on the device."""
 
     name: str
-    ns: Fraction
+    ticks: int
 
 
 class SchemePrice(NamedTuple):
-    """One scheme for one gradient. `before` the link and `after` it are stages on the device."""
+    """One scheme for one gradient. `before` the link and `after` it are stages on the device, which take `work_ns`."""
 
     scheme: Scheme
     volume: Volume
-    link_ns: int
     before: tuple[DeviceStage, ...]
     after: tuple[DeviceStage, ...]
+    link_ns: int
+    work_ns: int
 
     @property
     def time_ns(self) -> int:
-        return rounded(sum((stage.ns for stage in (*self.before, *self.after)), Fraction())) + self.link_ns
+        return self.work_ns + self.link_ns
 
     @property
     def cost(self) -> SchemeCost:
         return SchemeCost(scheme=self.scheme.name, time_ns=self.time_ns, link_ns=self.link_ns, bytes=self.volume.bytes)
-
-
-def rounded(ns: Fraction) -> int:
-    """To whole ns, halves up."""
-    return (2 * ns.numerator + ns.denominator) // (2 * ns.denominator)
 
 
 def slots_of(scheme: Scheme, counts: GradientCounts) -> HashSlots | None:
@@ -64,7 +62,10 @@ class SchemePrices:
 
     def __init__(self, problem: SparseProblem) -> None:
         self.problem = problem
-        self._rates = {name: Fraction(getattr(problem.work, name)) for name in problem.work.__struct_fields__}
+        rates = _rates(problem)
+        self.unit = lcm(*(rate.denominator for rate in rates.values()))
+        """Ticks in a ns."""
+        self._rates = {name: rate.numerator * (self.unit // rate.denominator) for name, rate in rates.items()}
 
     def of(self, gradient: SparseGradient) -> Iterator[SchemePrice]:
         """Those of all schemes for one gradient, in the order of the list; without counts of blocks none of those that
@@ -75,37 +76,34 @@ class SchemePrices:
                 yield self.price(scheme, counts)
 
     def price(self, scheme: Scheme, counts: GradientCounts) -> SchemePrice:
+        """What the gradient of `counts` takes by `scheme`."""
         moved = volume(scheme, counts)
-        return SchemePrice(
-            scheme,
-            moved,
-            self.link_ns(moved.messages, moved.bytes),
-            tuple(stage for stage in self._before(scheme, counts) if stage.ns),
-            tuple(stage for stage in self._after(scheme, counts, moved) if stage.ns),
-        )
+        before = tuple(stage for stage in self._before(scheme, counts) if stage.ticks)
+        after = tuple(stage for stage in self._after(scheme, counts, moved) if stage.ticks)
+        work = sum(ticks for _, ticks in before) + sum(ticks for _, ticks in after)
+        return SchemePrice(scheme, moved, before, after, self.link_ns(moved.messages, moved.bytes), self.rounded(work))
+
+    def rounded(self, ticks: int) -> int:
+        """To whole ns, halves up."""
+        return (2 * ticks + self.unit) // (2 * self.unit)
 
     def link_ns(self, messages: int, moved: int) -> int:
         """What the links between nodes take for messages of a participant one after the other. All devices of a node
         share its link."""
-        link = self.problem.inter
-        if self.problem.machines == 1 or link is None:
-            return 0
-        return rounded(_over(link, messages, self.problem.devices * moved))
+        return self.rounded(self._rates["message"] * messages + self._rates["byte"] * moved)
 
-    def inside(self, counts: GradientCounts) -> Fraction:
-        """A reduce-scatter, or an allgather, of the dense gradient between the devices of a node."""
-        devices, link = self.problem.devices, self.problem.intra
-        if devices == 1 or link is None:
-            return Fraction()
+    def inside(self, counts: GradientCounts) -> int:
+        """Ticks of a reduce-scatter, or an allgather, of the dense gradient between the devices of a node."""
         size = VALUE_BYTES * counts.width * counts.gradient.units
-        return _over(link, devices - 1, Fraction(devices - 1, devices) * size)
+        return self._rates["steps inside"] + self._rates["byte inside"] * size
 
-    def write(self, scheme: Scheme | None, counts: GradientCounts) -> Fraction:
-        """Write the sum into the gradient: all of a dense one, or what is not zero of a sparse one."""
-        dense = _is_dense(counts) or (scheme is not None and scheme.push == "dense")
-        return self._work("write_per_value", counts.shard if dense else counts.union(counts.machines), counts)
+    def write(self, scheme: Scheme | None, counts: GradientCounts) -> int:
+        """Ticks to write the sum into the gradient: all of a dense one, or what is not zero of a sparse one."""
+        dense = counts.dense or (scheme is not None and scheme.push == "dense")
+        return self._per_value("write_per_value", counts.shard if dense else counts.union(counts.machines), counts)
 
-    def call(self, rounds: int) -> Fraction:
+    def call(self, rounds: int) -> int:
+        """Ticks to begin rounds."""
         return self._rates["call"] * (rounds if self.problem.machines > 1 else 0)
 
     def _before(self, scheme: Scheme, counts: GradientCounts) -> Iterator[DeviceStage]:
@@ -115,12 +113,12 @@ class SchemePrices:
         gradient = counts.gradient
         if scheme.push == "dense":
             if gradient.form == "coo":
-                yield DeviceStage("make dense", self._work("write_per_value", counts.shard, counts))
+                yield DeviceStage("make dense", self._per_value("write_per_value", counts.shard, counts))
             return
-        if _is_dense(counts):
-            yield DeviceStage("scan", self._work("scan_per_value", counts.shard, counts))
+        if counts.dense:
+            yield DeviceStage("scan", self._per_value("scan_per_value", counts.shard, counts))
         else:
-            yield DeviceStage("coalesce", self._work("coalesce_per_value", gradient.occurrences, counts))
+            yield DeviceStage("coalesce", self._per_value("coalesce_per_value", gradient.occurrences, counts))
         memory = slots_of(scheme, counts)
         if memory is not None:
             words = (memory.slots + memory.serial) * counts.parts(scheme)
@@ -129,27 +127,32 @@ class SchemePrices:
         gathered = counts.union(1)
         if scheme.push == "blocks" and gradient.blocks is not None:
             gathered = min(gradient.blocks.push * gradient.blocks.size * counts.machines, counts.shard)
-        yield DeviceStage("gather", self._work("gather_per_value", gathered, counts))
+        yield DeviceStage("gather", self._per_value("gather_per_value", gathered, counts))
 
     def _after(self, scheme: Scheme, counts: GradientCounts, moved: Volume) -> Iterator[DeviceStage]:
         if self.problem.ranks > 1:
-            yield DeviceStage("add", self._work("add_per_value", moved.added, counts))
+            yield DeviceStage("add", self._per_value("add_per_value", moved.added, counts))
             if scheme.pull == "bitmap":
+                # Written by the owner of a part, and read by all of all parts.
                 covered = counts.covered(scheme) + counts.shard
                 yield DeviceStage("bitmap", self._rates["bitmap_per_unit"] * covered)
             yield DeviceStage("write", self.write(scheme, counts))
             yield DeviceStage("calls", self.call(moved.rounds))
         yield DeviceStage("allgather", self.inside(counts))
 
-    def _work(self, rate: str, units: int, counts: GradientCounts) -> Fraction:
+    def _per_value(self, rate: str, units: int, counts: GradientCounts) -> int:
         return self._rates[rate] * (units * counts.width)
 
 
-def _is_dense(counts: GradientCounts) -> bool:
-    """Whether a participant holds its gradient as a dense tensor: as handed over, or as the devices of a node summed
-    it."""
-    return counts.gradient.form == "dense" or counts.devices > 1
-
-
-def _over(link: GradientLink, messages: int, moved: Fraction | int) -> Fraction:
-    return 1000 * (Fraction(link.alpha_us) * messages + Fraction(link.beta_us_per_MB) * moved / MB)
+def _rates(problem: SparseProblem) -> dict[str, Fraction]:
+    """ns for each item: those of the work by their names, those of links for a message or a byte of a participant."""
+    devices, link = problem.devices, GradientLink(beta_us_per_MB=0)
+    inter = problem.inter if problem.inter is not None and problem.machines > 1 else link
+    intra = problem.intra if problem.intra is not None and devices > 1 else link
+    return {
+        **{name: Fraction(getattr(problem.work, name)) for name in problem.work.__struct_fields__},
+        "message": 1000 * Fraction(inter.alpha_us),
+        "byte": 1000 * devices * Fraction(inter.beta_us_per_MB) / MB,
+        "steps inside": 1000 * (devices - 1) * Fraction(intra.alpha_us),
+        "byte inside": 1000 * Fraction(devices - 1, devices) * Fraction(intra.beta_us_per_MB) / MB,
+    }

@@ -1,7 +1,7 @@
 """Which of the two schemes that can be optimal has fewer bytes: balanced parts, or sums along a hierarchy.
 
 With little overlap between participants every one must receive nearly all entries once, which incremental sums of whole
-gradients along a hierarchy do; with overlap balanced parts receive a common index least often (Zen, section 3.1.3).
+gradients along a hierarchy do; with overlap balanced parts receive a common index least often (Zen, lemmas 3.1 to 3.5).
 Where the one becomes the other follows from both volumes, for any n: balanced parts are ahead where
 (n - 1)/n (1 + U(n)/U(1)) is less than the sum of U(2^i)/U(1) over the stages i of the hierarchy.
 """

@@ -1,9 +1,9 @@
 """Lower bounds: what no scheme can avoid.
 
 A participant must receive, at least once, what is not zero in the sum of the others; that is one message of the values
-of these units, without any index (the "Upper Bound" of Zen's evaluation). It also sums the gradient inside its
-node, begins a round, and writes the sum down. Every scheme that the pass knows is priced, so for one gradient the
-cheapest of them is a bound of the plan too, if it is less.
+of these units, without any index (the "Upper Bound" of Zen's evaluation). It also sums the gradient inside its node,
+begins a round, and writes the sum. Where the cheapest of all schemes takes less, since counts are means, that is the
+bound.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from treadle.planner.search.bound import Argument, Bound
 
 SENTENCES = {
     "least": (
-        "in the exchange of each of {gradients} gradients a participant writes the sum, and receives the values that "
-        "are not zero in the sum of the others once, without indices; no scheme of any order of sums takes less"
+        "for each gradient a participant at least begins a round, receives the values that are not zero in the sum of "
+        "the others once and without indices, and writes the sum; or what the cheapest of all schemes takes, if less"
     ),
 }
 
@@ -41,5 +41,4 @@ def least_ns(prices: SchemePrices, gradient: SparseGradient, times: Iterable[int
 
 def lower_bound(gradients: Iterable[int]) -> Bound:
     """The bound of all gradients one after the other, from that of each in ns."""
-    least = tuple(gradients)
-    return Bound(sum(least), Argument("least", facts={"gradients": len(least)}))
+    return Bound(sum(gradients), Argument("least"))

@@ -54,7 +54,7 @@ def gradient_of(tensor: TensorSparsity, machines: int, devices: int, where: str 
     means = unions(recorded, tuple(union.mean for union in tensor.unions), ask, tensor.units) * share
     counts = _consistent(means, shard)
     most = unions(recorded, tuple(union.most for union in tensor.unions), ask[:1], tensor.units) * share[:1]
-    skew = skewness(tensor, ranks, ask) / ranks * devices / (share * devices)
+    skew = skewness(tensor, ranks, ask) / ranks / share
     even = tuple(
         min(count, -(-shard // machines), max(-(-count // machines), round(count * part)))
         for count, part in zip(counts, skew.tolist(), strict=True)

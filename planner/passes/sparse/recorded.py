@@ -1,8 +1,8 @@
 """Counts between those that were recorded, and beyond.
 
 Between recorded numbers of participants counts lie on a straight line of logarithms, which keeps them growing and below
-what all participants have together. Beyond the last one they go on as the power that its last two points have, up to
-the whole gradient.
+what all participants have together. Beyond the last one they go on as the power of participants that the last two
+points have, up to the whole gradient; after a single point as if participants had nothing in common.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from treadle.planner.documents.sparsity import TensorSparsity
 
 Numbers = NDArray[np.float64]
+NONE = 0.25
+"""Units that stand for none where logarithms are taken."""
 
 
 def unions(participants: Sequence[int], counts: Sequence[int], ask: NDArray[np.int64], most: float) -> Numbers:
     """Counts in the sums of `ask` [N] participants, at most `most`, from those recorded for some numbers of them."""
-    x, y = np.log(participants), np.log(np.maximum(counts, 1))
+    x, y = np.log(participants), np.log(np.maximum(counts, NONE))
     wanted = np.log(ask)
-    found = np.interp(wanted, x, y)
-    if len(x) > 1:
-        power = min(1.0, max(0.0, float((y[-1] - y[-2]) / (x[-1] - x[-2]))))
-        found = found + power * np.maximum(wanted - x[-1], 0.0)
+    power = 1.0 if len(x) == 1 else min(1.0, max(0.0, float((y[-1] - y[-2]) / (x[-1] - x[-2]))))
+    found = np.interp(wanted, x, y) + power * np.maximum(wanted - x[-1], 0.0)
     limited: Numbers = np.minimum(np.exp(found), most)
     return limited
 
@@ -63,7 +63,7 @@ def block_share(tensor: TensorSparsity, size: int, parts: int, participants: int
     nearest to `parts`."""
     recorded = [each for each in tensor.blocks if each.block == size]
     nearest = min({each.parts for each in recorded}, key=lambda found: (abs(log(found / parts)), found))
-    points = sorted((each.participants, each.mean) for each in recorded if each.parts == nearest)
+    points = sorted({each.participants: each.mean for each in recorded if each.parts == nearest}.items())
     whole = ceil(ceil(tensor.units / nearest) / size)
     counts = unions([at for at, _ in points], [mean for _, mean in points], np.array([participants]), whole)
     return float(counts[0]) / whole

@@ -43,6 +43,7 @@ class SparsePass(Pass[SparseDecisions]):
     def today(self, plan: Plan[SparseDecisions], found: Inputs) -> SparseDecisions | None:
         """The plan's schemes with the counts and links of today; the gradients must be the same."""
         from treadle.planner.passes.sparse.decided import decided
+        from treadle.planner.passes.sparse.schemes import BY_NAME
 
         problem = _problem(plan, found)
         if problem is None:
@@ -50,6 +51,12 @@ class SparsePass(Pass[SparseDecisions]):
         before = [(each.name, each.units, each.width) for each in plan.decisions.problem.gradients]
         if [(each.name, each.units, each.width) for each in problem.gradients] != before:
             raise InputError("the gradients have other names, sizes or another order than in the plan; plan again")
+        if missing := [
+            each.name
+            for each, gradient in zip(plan.decisions.gradients, problem.gradients, strict=True)
+            if BY_NAME[each.scheme].push == "blocks" and gradient.blocks is None
+        ]:
+            raise InputError(f"the inputs have no counts of blocks for {missing[0]}, which the plan sends; plan again")
         return decided(problem, plan.decisions.sums, [each.scheme for each in plan.decisions.gradients])
 
     def rebound(self, plan: Plan[SparseDecisions], found: Inputs) -> Rebound:

@@ -26,7 +26,22 @@ def favours(unions: Sequence[int]) -> Favours:
     return "balanced" if balanced < hierarchy else "hierarchy"
 
 
-def overlap(unions: Sequence[int]) -> float:
-    """How much participants have in common: 0 where all their units are distinct, 1 where they are the same."""
-    n, own, union = len(unions), unions[0], unions[-1]
-    return 1.0 if n == 1 or not own else (n * own - union) / ((n - 1) * own)
+def densification(unions: Sequence[int]) -> float:
+    """How many times the units of one participant the sum of all has."""
+    return unions[-1] / unions[0] if unions[0] else 1.0
+
+
+def case_of(unions: Sequence[int]) -> str:
+    """Which case holds, in words."""
+    n, found = len(unions), favours(unions)
+    if n == 1:
+        return "a single node has nothing to exchange"
+    grown = f"the sum of {n} nodes has {densification(unions):.3g} times the units of one"
+    if found == "tie":
+        return f"{grown}: balanced parts and sums along a hierarchy have as many bytes"
+    if n == 2:
+        return f"{grown}: between 2 nodes a hierarchy has fewer bytes than balanced parts at any overlap"
+    if found == "hierarchy":
+        return f"little overlap, {grown}: sums along a hierarchy have fewer bytes than balanced parts"
+    overlap = "full" if unions[-1] == unions[0] else "partial"
+    return f"{overlap} overlap, {grown}: balanced parts have fewer bytes than sums along a hierarchy"

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from treadle.cli.json_output import print_json
 from treadle.cli.lazy import UsageError
 from treadle.cli.options import Json, Nodes, document_option, hardware_option
+from treadle.cli.output import print_table
+from treadle.planner.documents.scalars import format_bytes, format_time, many
+
+if TYPE_CHECKING:
+    from treadle.planner.documents.plan import Plan
+    from treadle.planner.passes.sparse.decisions import GradientPlan, SparseDecisions
+
+FEW = 3
+"""With more gradients than this, only the largest is shown with all schemes."""
+MOST = 20
+"""The most gradients that are listed."""
+ORDERS = {"tree": "sums in the order of a tree", "ring": "sums in the order of a ring", "none": "sums differ"}
+"""Why a scheme is not allowed, by the order in which its sums add the participants."""
 
 
 def command(
@@ -44,8 +57,8 @@ def command(
       treadle plan sparse --sparsity sparsity.json --hardware cluster-25gbe --nodes 16 -o plan.json
       treadle plan sparse --problem problem.yaml -o plan.json
 
-    All schemes are priced for every gradient: along a ring, a hierarchy or point to point, as a whole or in parts, even
-    ones or hashed ones, and dense.
+    Every scheme is priced for every gradient: along a ring, a hierarchy or point to point, as a whole or in parts, even
+    ones or hashed ones, and dense. The cheapest is taken whose sums add the participants by their numbers.
     """
     if (sparsity is None) == (problem is None):
         raise UsageError("give either --sparsity or --problem")
@@ -55,7 +68,7 @@ def command(
         raise UsageError("--problem names its machine and its costs, so it goes without options for them")
 
     from treadle.passes.sparse.inputs import by_hand, from_sparsity
-    from treadle.passes.sparse.words import describe, summary
+    from treadle.passes.sparse.words import summary
     from treadle.planner.documents import store
     from treadle.planner.passes.sparse.planning import SparseOptions, plan_sparse
 
@@ -70,3 +83,83 @@ def command(
     else:
         describe(plan)
         typer.echo(f"wrote {output}")
+
+
+def describe(plan: Plan[SparseDecisions]) -> None:
+    """Print the figures of the plan, its gradients, and all schemes of a few of them."""
+    from treadle.passes.sparse.words import in_any_order
+    from treadle.planner.passes.sparse.decided import cost_of
+
+    decisions, proof = plan.decisions, plan.certificate
+    problem = decisions.problem
+    ranks = f"{many(problem.machines, 'node')} of {many(problem.devices, 'rank')}"
+    faster = f"{decisions.dense_ns / max(1, decisions.time_ns):.2f}x"
+    verdict = "proved optimal" if proof.optimal else f"gap {proof.gap:.2%}"
+    rows = [
+        ("gradients", f"{len(problem.gradients)}, exchanged by {ranks}"),
+        ("exchange", f"{format_time(decisions.time_ns)} predicted, {format_time(decisions.dense_ns)} dense ({faster})"),
+        ("lower bound", f"{format_time(int(proof.lower_bound))}, {verdict}: {proof.argument}"),
+    ]
+    other = [(each, name) for each, name in in_any_order(decisions) if name != each.scheme]
+    saved = sum(cost_of(each, each.scheme).time_ns - cost_of(each, name).time_ns for each, name in other)
+    if saved:
+        names = ", ".join(dict.fromkeys(name for _, name in other))
+        would = f"{format_time(decisions.time_ns - saved)} with --any-order"
+        rows.append(("other order", f"{would}: {names} for {many(len(other), 'gradient')}"))
+    for name, text in rows:
+        typer.echo(f"{name:<13}{text}")
+    _print_gradients(plan)
+    largest = sorted(decisions.gradients, key=lambda each: -cost_of(each, "dense").time_ns)
+    shown = {each.name for each in (decisions.gradients if len(largest) <= FEW else largest[:1])}
+    for place, each in enumerate(decisions.gradients):
+        if each.name in shown:
+            _print_schemes(decisions, each, place)
+
+
+def _print_gradients(plan: Plan[SparseDecisions]) -> None:
+    """A table of all gradients, or of those that take longest dense."""
+    from treadle.passes.sparse.words import density
+    from treadle.planner.passes.sparse.decided import cost_of
+
+    decisions, problem, rows = plan.decisions, plan.decisions.problem, []
+    pairs = list(zip(decisions.gradients, problem.gradients, strict=True))
+    dropped = len(pairs) - MOST
+    if dropped > 0:
+        pairs.sort(key=lambda pair: -cost_of(pair[0], "dense").time_ns)
+    for each, gradient in pairs[:MOST]:
+        time, dense = cost_of(each, each.scheme).time_ns, cost_of(each, "dense").time_ns
+        size = f"{problem.shard(gradient)} {gradient.unit}s of {4 * gradient.width} B"
+        of_sum = f"{density(problem, gradient, problem.machines):.3%}"
+        known = "extrapolated" if gradient.extrapolated else "recorded" if "sparsity" in plan.inputs else "given"
+        rows.append(
+            (each.name, size, f"{density(problem, gradient):.3%}", of_sum, known, each.scheme, format_time(time),
+             format_time(dense), f"{dense / max(1, time):.2f}x")
+        )  # fmt: skip
+    node = "not zero on a node" if problem.devices == 1 else "not zero in the sum of a node"
+    head = ("gradient", "a shard" if problem.devices > 1 else "size", node, "in that of all", "counts", "scheme",
+            "time", "dense", "faster")  # fmt: skip
+    print_table("gradients", head, rows)
+    if dropped > 0:
+        typer.echo(f"and {many(dropped, 'smaller gradient')}")
+
+
+def _print_schemes(decisions: SparseDecisions, plan: GradientPlan, place: int) -> None:
+    """A table of everything that was priced for one gradient, and the case of the theorem that holds for it."""
+    from treadle.passes.sparse.words import title_of
+    from treadle.planner.passes.sparse.decided import allowed, cost_of
+    from treadle.planner.passes.sparse.schemes import BY_NAME
+    from treadle.planner.passes.sparse.theorem import case_of
+
+    best, rows = cost_of(plan, plan.scheme).time_ns, []
+    for cost in plan.costs:
+        scheme = BY_NAME[cost.scheme]
+        order = scheme.order(decisions.problem.machines)
+        named = scheme.published or "-"
+        times = f"{cost.time_ns / max(1, best):.2f}"
+        may = "" if allowed(scheme, decisions.problem.machines, decisions.sums) else ORDERS[order]
+        rows.append(
+            (cost.scheme, title_of(scheme), named, format_bytes(cost.bytes), format_time(cost.time_ns), times, may)
+        )
+    head = ("scheme", "dimensions", "published as", "bytes of a rank", "time", "times", "not chosen")
+    print_table(f"{plan.name}: {plan.scheme}", head, rows)
+    typer.echo(f"{case_of(decisions.problem.gradients[place].unions)}")

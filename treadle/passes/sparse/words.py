@@ -1,28 +1,41 @@
-"""What is said of sparse plans."""
+"""A sparse plan in words and figures: schemes, densities, and what another order of sums would save."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import typer
-
-from treadle.cli.output import print_table
 from treadle.planner.documents.plan import Plan
-from treadle.planner.documents.scalars import format_bytes, format_time, many
-from treadle.planner.passes.sparse.decided import cost_of
-from treadle.planner.passes.sparse.decisions import SparseDecisions
-from treadle.planner.passes.sparse.schemes import DENSE
+from treadle.planner.passes.sparse.decided import cheapest, cost_of
+from treadle.planner.passes.sparse.decisions import GradientPlan, SparseDecisions
+from treadle.planner.passes.sparse.problem import SparseGradient, SparseProblem
+from treadle.planner.passes.sparse.schemes import DENSE, Scheme
 
 
 def summary(plan: Plan[SparseDecisions]) -> dict[str, Any]:
     """The figures that people ask for first."""
     decisions, proof = plan.decisions, plan.certificate
+    problem = decisions.problem
     return {
-        "machines": decisions.problem.machines,
-        "devices": decisions.problem.devices,
-        "schemes": {each.name: each.scheme for each in decisions.gradients},
+        "machines": problem.machines,
+        "devices": problem.devices,
+        "gradients": [
+            {
+                "name": each.name,
+                "scheme": each.scheme,
+                "time_ns": cost_of(each, each.scheme).time_ns,
+                "dense_ns": cost_of(each, DENSE.name).time_ns,
+                "least_ns": each.least_ns,
+                "density": density(problem, gradient),
+                "sum_density": density(problem, gradient, problem.machines),
+                "favours": each.favours,
+                "extrapolated": gradient.extrapolated,
+            }
+            for each, gradient in zip(decisions.gradients, problem.gradients, strict=True)
+        ],
+        "sums": decisions.sums,
         "time_ns": decisions.time_ns,
         "dense_ns": decisions.dense_ns,
+        "any_order_ns": sum(cost_of(each, name).time_ns for each, name in in_any_order(decisions)),
         "lower_bound_ns": int(proof.lower_bound),
         "gap": proof.gap,
         "optimal": proof.optimal,
@@ -30,25 +43,18 @@ def summary(plan: Plan[SparseDecisions]) -> dict[str, Any]:
     }
 
 
-def describe(plan: Plan[SparseDecisions]) -> None:
-    """Print the schemes, and all that were priced for each gradient."""
-    decisions, proof = plan.decisions, plan.certificate
-    ranks = f"{many(decisions.problem.machines, 'node')} of {many(decisions.problem.devices, 'rank')}"
-    verdict = "proved optimal" if proof.optimal else f"gap {proof.gap:.2%}"
-    rows = [
-        ("gradients", f"{len(decisions.gradients)}, exchanged by {ranks}"),
-        ("exchange", f"{format_time(decisions.time_ns)} predicted, {format_time(decisions.dense_ns)} dense"),
-        ("lower bound", f"{format_time(int(proof.lower_bound))}, {verdict}: {proof.argument}"),
-    ]
-    for name, text in rows:
-        typer.echo(f"{name:<13}{text}")
-    for each in decisions.gradients:
-        best = cost_of(each, each.scheme).time_ns
-        print_table(
-            f"{each.name}: {each.scheme}, dense {format_time(cost_of(each, DENSE.name).time_ns)}",
-            ("scheme", "bytes", "time", "times"),
-            [
-                (cost.scheme, format_bytes(cost.bytes), format_time(cost.time_ns), f"{cost.time_ns / max(1, best):.2f}")
-                for cost in each.costs
-            ],
-        )
+def in_any_order(decisions: SparseDecisions) -> list[tuple[GradientPlan, str]]:
+    """The cheapest scheme of every gradient if sums may add participants in any order that is the same on all."""
+    machines = decisions.problem.machines
+    return [(each, cheapest(each.costs, machines, "same").scheme) for each in decisions.gradients]
+
+
+def density(problem: SparseProblem, gradient: SparseGradient, participants: int = 1) -> float:
+    """The share of a shard's units that are not zero, in the sum of `participants` nodes."""
+    return gradient.unions[participants - 1] / problem.shard(gradient)
+
+
+def title_of(scheme: Scheme) -> str:
+    """The place of a scheme in the four dimensions, and its formats if they are not those of all combinations."""
+    formats = dict.fromkeys(form for form in (scheme.push, scheme.pull) if form not in (None, "coo"))
+    return ", ".join((*scheme.dimensions, *map(str, formats)))

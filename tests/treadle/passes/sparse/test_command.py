@@ -1,0 +1,103 @@
+"""`treadle plan sparse`: from problems and recorded sparsity, what it prints and writes, what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.planner.samples import SPARSE_COSTS, SPARSE_PROBLEM, SPARSITY
+from treadle.cli.main import run
+from treadle.planner.documents import store
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.sparsity import UnionCount
+
+PROBLEM = ["plan", "sparse", "--problem", "problem.json", "-o", "plan.json"]
+RECORDED = ["plan", "sparse", "--sparsity", "sparsity.json", "--hardware", "hosts-2x2", "-o", "plan.json"]
+
+
+@pytest.fixture
+def files(here: Path) -> Path:
+    """A problem of four nodes, recorded sparsity and costs."""
+    table = replace(
+        SPARSE_PROBLEM.gradients[0],
+        units=1_000_000,
+        unions=(1000, 1900, 2700, 3400),
+        even=(700, 1300, 1800, 2300),
+        hashed=(290, 540, 760, 950),
+        densest=1100,
+        blocks=None,
+    )
+    store.save(replace(SPARSE_PROBLEM, machines=4, gradients=(table,)), here / "problem.json")
+    store.save(SPARSITY, here / "sparsity.json")
+    store.save(SPARSE_COSTS, here / "costs.json")
+    return here
+
+
+def test_a_problem_by_hand_is_planned_and_described(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(PROBLEM) == 0
+    printed = capsys.readouterr().out
+    plan = store.load(files / "plan.json", Plan)
+    assert plan.decisions.time_ns < plan.decisions.dense_ns
+    assert "1, exchanged by 4 nodes of 1 rank" in printed
+    assert "Balanced Parallelism" in printed
+    assert "little overlap, the sum of 4 nodes has 3.4 times the units of one" in printed
+    assert run(["check", "plan.json"]) == 0
+    assert "plan.json: accepted (sparse plan: 1 gradient" in capsys.readouterr().out
+    assert run(["simulate", "plan.json"]) == 0
+    assert " with every gradient dense" in capsys.readouterr().out
+
+
+def test_a_faster_order_of_sums_is_named_and_can_be_had(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*PROBLEM, "--json"]) == 0
+    strict = json.loads(capsys.readouterr().out)
+    assert strict["any_order_ns"] < strict["time_ns"]
+    assert run(PROBLEM) == 0
+    assert " with --any-order: sparcml for 1 gradient" in capsys.readouterr().out
+    assert run([*PROBLEM, "--any-order", "--json"]) == 0
+    free = json.loads(capsys.readouterr().out)
+    assert free["time_ns"] == free["any_order_ns"] == strict["any_order_ns"]
+    assert [each["scheme"] for each in free["gradients"]] == ["sparcml"]
+
+
+def test_recorded_sparsity_is_planned_for_a_machine(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(RECORDED) == 0
+    printed = capsys.readouterr()
+    assert "not zero in the sum of a node" in printed.out
+    assert " extrapolated " in printed.out  # four ranks, two of which were recorded
+    assert run(["check", "--fresh", "plan.json"]) == 0
+    seen = replace(
+        SPARSITY.tensors[0], unions=(*SPARSITY.tensors[0].unions, UnionCount(participants=4, mean=110, most=130))
+    )
+    store.save(replace(SPARSITY, tensors=(seen,)), files / "sparsity.json")
+    assert run(["check", "--fresh", "plan.json"]) == 1
+    assert run(RECORDED) == 0
+    assert " recorded " in capsys.readouterr().out.split("gradients\n")[-1]
+
+
+def test_costs_make_the_work_of_schemes(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*RECORDED, "--costs", "costs.json", "--nodes", "3"]) == 0
+    plan = store.load(files / "plan.json", Plan)
+    assert plan.decisions.problem.work == SPARSE_COSTS.work
+    assert plan.decisions.problem.machines == 3
+    assert capsys.readouterr().err == ""
+    assert run(["check", "--fresh", "plan.json"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "give either --sparsity or --problem"),
+        (["--sparsity", "sparsity.json"], "--sparsity needs --hardware"),
+        (["--problem", "problem.json", "--nodes", "2"], "--problem names its machine"),
+        (["--problem", "sparsity.json"], "sparsity.json: $.kind: found 'sparsity' (text), expected 'sparse-problem'"),
+        (["--sparsity", "sparsity.json", "--hardware", "hosts-2x2", "--costs", "absent"], "absent"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_one_line(
+    files: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert run(["plan", "sparse", *options, "-o", "plan.json"]) == 2
+    assert message in capsys.readouterr().err

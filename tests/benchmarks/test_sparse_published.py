@@ -6,13 +6,13 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
-from treadle.planner.passes.sparse.decided import decided
 
 from benchmarks.sparse.clusters import SLOW, THROUGHPUTS, priced, throughput
 from benchmarks.sparse.formulas import FORMULAS, Shape, dense
 from benchmarks.sparse.published import power, synthetic
 from benchmarks.sparse.traces import BERT, LSTM, MODELS, NMT
 from treadle.planner.documents.gradient_link import GradientLink
+from treadle.planner.passes.sparse.decided import decided
 from treadle.planner.passes.sparse.problem import VERSION, BlockCounts, SparseGradient, SparseProblem
 
 WORKERS = ({1, 2, 3, 9}, {1, 2, 4, 13}, {1, 3, 4, 6}, {2, 3, 4, 16})

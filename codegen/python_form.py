@@ -79,12 +79,12 @@ FUSED = PythonForm(
     kinds=frozenset({ast.ClassDef}),
 )
 TABLES = {
-    "torch-sac": "torch/policy.py.j2",
-    "torch-compile": "torch/partition.py.j2",
-    "torch-offload": "torch/offload.py.j2",
-    "ddp-hook": "torch/hook.py.j2",
+    "torch-sac": ("torch/policy.py.j2",),
+    "torch-compile": ("torch/partition.py.j2",),
+    "torch-offload": ("torch/offload.py.j2",),
+    "ddp-hook": ("torch/hook.py.j2", "torch/sparse_hook.py.j2"),
 }
-"""By target, the template of a module in which only tables differ."""
+"""By target, the templates of modules in which only tables differ."""
 
 _KINDS: frozenset[type[ast.AST]] = frozenset(
     {
@@ -116,7 +116,8 @@ def require_form(target: str, text: str, where: str) -> None:
 def _first_odd(target: str, tree: ast.Module) -> tuple[int, str] | None:
     """(line, what) of the first thing that treadle does not write for `target`."""
     if target in TABLES:
-        return _beside_tables(tree, TABLES[target])
+        odd = [_beside_tables(tree, name) for name in TABLES[target]]
+        return None if None in odd else max(filter(None, odd))  # from the template that the text is like for longest
     fused = target == "torch" and any(isinstance(node, ast.ClassDef) for node in tree.body)
     return next(_odd(tree, SWAP if target == "torch-swap" else FUSED if fused else STEP), None)
 

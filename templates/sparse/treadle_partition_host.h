@@ -56,37 +56,44 @@ void each_batch(const Partition &call, int64_t begin, int64_t end, const Work &w
     work(units, count);
 }
 
+// Takes a word if it is free. Without compare-and-swap two threads could both find it free, and one unit would be lost.
 template <bool SHARED>
 bool claim(uint32_t *word, uint32_t value) {
-    uint32_t free = 0;
+    const uint32_t found = __atomic_load_n(word, __ATOMIC_RELAXED);
     if (SHARED) {
-        if (__atomic_load_n(word, __ATOMIC_RELAXED)) return false;
-        return __atomic_compare_exchange_n(word, &free, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+        uint32_t free = 0;
+        return !found && __atomic_compare_exchange_n(word, &free, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     }
-    if (*word) return false;
-    *word = value;
-    return true;
+    *word = found ? found : value;
+    return !found;
 }
 
+// Inserts units in rounds: each function names the slots of all that are left, which are fetched at once.
 template <bool SHARED>
 void insert(const Partition &call, const uint32_t *units, int count, int64_t *counts) {
+    uint32_t left[BATCH], parts[BATCH];
+    uint32_t *words[BATCH];
+    std::copy(units, units + count, left);
+    for (int i = 0; i < count; ++i) parts[i] = ranged(left[i], call.seeds[0], uint32_t(call.parts));
+    for (int i = 0; i < count; ++i) ++counts[parts[i]];
     const int64_t stride = call.slots + call.serial;
-    const auto part_of = [&](uint32_t unit) { return ranged(unit, call.seeds[0], uint32_t(call.parts)); };
-    uint32_t parts[BATCH], slots[BATCH];
-    for (int i = 0; i < count; ++i) parts[i] = part_of(units[i]);
-    for (int i = 0; i < count; ++i) slots[i] = ranged(units[i], call.seeds[1], uint32_t(call.slots));
-    for (int i = 0; i < count; ++i) __builtin_prefetch(call.memory + parts[i] * stride + slots[i], 1);
+    for (int f = 1; f <= call.functions && count; ++f) {
+        for (int i = 0; i < count; ++i)
+            words[i] = call.memory + parts[i] * stride + ranged(left[i], call.seeds[f], uint32_t(call.slots));
+        for (int i = 0; i < count; ++i) __builtin_prefetch(words[i], 1);
+        int behind = 0;
+        for (int i = 0; i < count; ++i) {
+            const uint32_t unit = left[i], part = parts[i];
+            left[behind] = unit;
+            parts[behind] = part;
+            behind += !claim<SHARED>(words[i], unit + 1);
+        }
+        count = behind;
+    }
     for (int i = 0; i < count; ++i) {
-        uint32_t *words = call.memory + parts[i] * stride;
-        ++counts[parts[i]];
-        if (claim<SHARED>(words + slots[i], units[i] + 1)) continue;
-        bool done = false;
-        for (int f = 1; f < call.functions && !done; ++f)
-            done = claim<SHARED>(words + ranged(units[i], call.seeds[1 + f], uint32_t(call.slots)), units[i] + 1);
-        if (done) continue;
         int64_t *taken = call.taken + parts[i];
         const int64_t at = SHARED ? __atomic_fetch_add(taken, 1, __ATOMIC_RELAXED) : (*taken)++;
-        if (at < call.serial) words[call.slots + at] = units[i] + 1;
+        if (at < call.serial) call.memory[parts[i] * stride + call.slots + at] = left[i] + 1;
     }
 }
 

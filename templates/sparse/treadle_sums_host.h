@@ -114,9 +114,12 @@ inline uint32_t checked(uint32_t unit, int64_t units) {
 
 inline void gather(const float *values, int64_t units, int64_t width, const uint32_t *indices, int64_t count, float *out,
                    int threads) {
+    constexpr int64_t AHEAD = 32;
     parallel(threads_for(count * width, threads), count, [&](int, int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i)
+        for (int64_t i = begin; i < end; ++i) {
+            __builtin_prefetch(values + int64_t(indices[std::min(i + AHEAD, end - 1)]) * width);
             copy_row(out + i * width, values + int64_t(checked(indices[i], units)) * width, width);
+        }
     });
 }
 

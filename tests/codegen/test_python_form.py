@@ -19,6 +19,7 @@ WRITTEN = {
     "small.swap.py": "torch-swap",
     "layers.offload.py": "torch-offload",
     "compression.hook.py": "ddp-hook",
+    "sparse.hook.py": "ddp-hook",
 }
 FOREIGN = (
     "import os",
@@ -91,7 +92,7 @@ def test_a_call_in_place_of_the_docstring_of_a_module_is_refused():
 
 
 def test_every_template_of_tables_has_statements_to_compare_with():
-    for name in TABLES.values():
+    for name in (name for names in TABLES.values() for name in names):
         assert len(_statements(name)) >= 3
 
 

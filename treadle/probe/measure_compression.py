@@ -138,7 +138,7 @@ def _measured(settings: _Settings, rank: int, world: int, on_step: OnStep) -> _T
     from treadle.probe.measured_codecs import measured_codec
     from treadle.probe.routine_worker import RoutineSeries, issue_times, measured_routines
     from treadle.runtime.collective.grouped import nccl_group
-    from treadle.runtime.compression.routines import scope_groups
+    from treadle.runtime.scope_groups import scope_groups
 
     device = torch.device("cpu")
     is_joined, node_ranks = joined_rank() is not None, settings.node_ranks

@@ -14,7 +14,8 @@ from treadle.planner.documents.compression_costs import Routine, Scope
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.passes.compression.payload import sent_bytes
 from treadle.probe.call_timer import PASSES, CallTimer
-from treadle.runtime.compression.routines import ROOT, ROUTINES, SUMS, ScopeGroups, result_elements, run
+from treadle.runtime.compression.routines import ROOT, ROUTINES, SUMS, result_elements, run
+from treadle.runtime.scope_groups import ScopeGroups
 
 SIZES = tuple(4096 << 2 * step for step in range(8))
 """Bytes that each rank brings: 4 KiB to 64 MiB."""

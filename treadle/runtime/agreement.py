@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 from torch import distributed
 
+from treadle.codegen.emit import text_digest
+from treadle.planner.documents.scalars import Decisions
 from treadle.planner.errors import InputError, MissingBackendError
 
 T = TypeVar("T")
@@ -27,3 +29,14 @@ def agreed(work: Callable[[], T], group: Any = None) -> T:
         if each is not None:
             raise (MissingBackendError if each[0] else InputError)(f"rank {rank}: {each[1]}")
     return result  # type: ignore[return-value]
+
+
+def agreed_on(checked: Callable[[], T], decisions: Decisions) -> T:
+    """What `checked` returns, once it has on every rank. Raises its error on all of them alike, and InputError where
+    ranks have other plans than rank 0."""
+    result, mine = agreed(checked), text_digest(repr(decisions))
+    plans: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(plans, mine)
+    if other := [rank for rank, each in enumerate(plans) if each != plans[0]]:
+        raise InputError(f"rank {other[0]} found another plan than rank 0, expected the same")
+    return result

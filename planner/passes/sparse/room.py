@@ -9,6 +9,7 @@ from treadle.planner.documents.sparsity import Sparsity
 from treadle.planner.errors import InputError
 from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound
 from treadle.planner.passes.sparse.decisions import SparseDecisions
+from treadle.planner.passes.sparse.job import SparseJob
 from treadle.planner.passes.sparse.problem import SparseProblem
 
 
@@ -16,6 +17,7 @@ class SparsePass(Pass[SparseDecisions]):
     name = "sparse"
     system = "Zen"
     decisions = SparseDecisions
+    job = SparseJob | None
     roles = {"sparsity": Sparsity, "hardware": Hardware, "costs": SparseCosts, "problem": SparseProblem}
     documents = (SparseProblem,)
 

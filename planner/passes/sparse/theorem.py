@@ -31,17 +31,25 @@ def densification(unions: Sequence[int]) -> float:
     return unions[-1] / unions[0] if unions[0] else 1.0
 
 
+def overlap_of(unions: Sequence[int]) -> str:
+    """How much participants have in common as the theorem tells cases apart, in two words."""
+    if len(unions) <= 2:
+        return f"{len(unions)} node{'s' * (len(unions) > 1)}"
+    if unions[-1] == unions[0]:
+        return "full overlap"
+    return {"hierarchy": "little overlap", "balanced": "partial overlap", "tie": "a tie"}[favours(unions)]
+
+
 def case_of(unions: Sequence[int]) -> str:
     """Which case holds, in words."""
-    n, found = len(unions), favours(unions)
+    n, found, overlap = len(unions), favours(unions), overlap_of(unions)
     if n == 1:
         return "a single node has nothing to exchange"
-    grown = f"the sum of {n} nodes has {densification(unions):.3g} times the units of one"
+    grown = f"{overlap}: the sum of {n} has {densification(unions):.3g} times the units of one"
     if found == "tie":
-        return f"{grown}: balanced parts and sums along a hierarchy have as many bytes"
+        return f"{grown}, so balanced parts have as many bytes as sums along a hierarchy"
     if n == 2:
-        return f"{grown}: between 2 nodes a hierarchy has fewer bytes than balanced parts at any overlap"
+        return f"{grown}, and sums along a hierarchy have fewer bytes than balanced parts at any overlap"
     if found == "hierarchy":
-        return f"little overlap, {grown}: sums along a hierarchy have fewer bytes than balanced parts"
-    overlap = "full" if unions[-1] == unions[0] else "partial"
-    return f"{overlap} overlap, {grown}: balanced parts have fewer bytes than sums along a hierarchy"
+        return f"{grown}, so sums along a hierarchy have fewer bytes than balanced parts"
+    return f"{grown}, so balanced parts have fewer bytes than sums along a hierarchy"

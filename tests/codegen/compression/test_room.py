@@ -48,6 +48,7 @@ def test_a_changed_module_is_refused() -> None:
         f"{text}\nimport os\n",
         text.replace('plan.json"', 'other.json"'),
         text.replace("**options)", "exec)"),
+        text.replace("import compress", "import sparse"),
     ):
         with pytest.raises(InputError, match="expected nothing but what treadle generates for ddp-hook"):
             require_form("ddp-hook", changed, "hook.py")

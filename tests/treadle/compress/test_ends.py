@@ -22,18 +22,18 @@ from treadle.codegen.emit import write
 from treadle.host.loopback import stay_on_loopback
 from treadle.planner.errors import CheckFailed
 from treadle.planner.passes.compression.options import options
-from treadle.runtime.compression import routines
 from treadle.runtime.compression.attached import attach_ddp
 from treadle.runtime.compression.group_run import Grid, GroupRun
 from treadle.runtime.compression.setup import call_of
 from treadle.runtime.launch import launch
+from treadle.runtime.scope_groups import scope_groups
 
 ELEMENTS = 13
 
 
 def all_sequences(rank: int, world: int, folder: str) -> int:
     """The sequences, and a planned allreduce, which is torch.distributed's own until plans are loaded."""
-    grid, call = Grid(rank, 2, 2), call_of(routines.scope_groups(2))
+    grid, call = Grid(rank, 2, 2), call_of(scope_groups(2))
     found = [each for tree in (False, True) for each in options(("device",), tree)]
     for number, steps in enumerate(found):
         run = GroupRun(steps, ELEMENTS, grid, call, {"device": Identity()})

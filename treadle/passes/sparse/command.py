@@ -87,17 +87,19 @@ def command(
 
 def describe(plan: Plan[SparseDecisions]) -> None:
     """Print the figures of the plan, its gradients, and all schemes of a few of them."""
-    from treadle.passes.sparse.words import in_any_order
+    from treadle.passes.sparse.words import in_any_order, sent_bytes
     from treadle.planner.passes.sparse.decided import cost_of
 
     decisions, proof = plan.decisions, plan.certificate
     problem = decisions.problem
     ranks = f"{many(problem.machines, 'node')} of {many(problem.devices, 'rank')}"
     faster = f"{decisions.dense_ns / max(1, decisions.time_ns):.2f}x"
+    sent, dense = sent_bytes(decisions), sent_bytes(decisions, "dense")
     verdict = "proved optimal" if proof.optimal else f"gap {proof.gap:.2%}"
     rows = [
         ("gradients", f"{len(problem.gradients)}, exchanged by {ranks}"),
         ("exchange", f"{format_time(decisions.time_ns)} predicted, {format_time(decisions.dense_ns)} dense ({faster})"),
+        ("sent", f"{format_bytes(sent)} between nodes by the busiest rank, {format_bytes(dense)} dense"),
         ("lower bound", f"{format_time(int(proof.lower_bound))}, {verdict}: {proof.argument}"),
     ]
     other = [(each, name) for each, name in in_any_order(decisions) if name != each.scheme]
@@ -118,26 +120,28 @@ def describe(plan: Plan[SparseDecisions]) -> None:
 
 def _print_gradients(plan: Plan[SparseDecisions]) -> None:
     """A table of all gradients, or of those that take longest dense."""
-    from treadle.passes.sparse.words import density
+    from treadle.passes.sparse.words import density, planned
     from treadle.planner.passes.sparse.decided import cost_of
+    from treadle.planner.passes.sparse.theorem import overlap_of
 
     decisions, problem, rows = plan.decisions, plan.decisions.problem, []
-    pairs = list(zip(decisions.gradients, problem.gradients, strict=True))
+    pairs = planned(decisions)
     dropped = len(pairs) - MOST
     if dropped > 0:
-        pairs.sort(key=lambda pair: -cost_of(pair[0], "dense").time_ns)
-    for each, gradient in pairs[:MOST]:
+        pairs.sort(key=lambda pair: -cost_of(pair[1], "dense").time_ns)
+    for gradient, each in pairs[:MOST]:
         time, dense = cost_of(each, each.scheme).time_ns, cost_of(each, "dense").time_ns
         size = f"{problem.shard(gradient)} {gradient.unit}s of {4 * gradient.width} B"
         of_sum = f"{density(problem, gradient, problem.machines):.3%}"
         known = "extrapolated" if gradient.extrapolated else "recorded" if "sparsity" in plan.inputs else "given"
         rows.append(
-            (each.name, size, f"{density(problem, gradient):.3%}", of_sum, known, each.scheme, format_time(time),
-             format_time(dense), f"{dense / max(1, time):.2f}x")
+            (each.name, size, f"{density(problem, gradient):.3%}", of_sum, known,
+             overlap_of(gradient.unions), each.scheme, format_time(time), format_time(dense),
+             f"{dense / max(1, time):.2f}x")
         )  # fmt: skip
     node = "not zero on a node" if problem.devices == 1 else "not zero in the sum of a node"
-    head = ("gradient", "a shard" if problem.devices > 1 else "size", node, "in that of all", "counts", "scheme",
-            "time", "dense", "faster")  # fmt: skip
+    head = ("gradient", "a shard" if problem.devices > 1 else "size", node, "in that of all", "counts", "case",
+            "scheme", "time", "dense", "faster")  # fmt: skip
     print_table("gradients", head, rows)
     if dropped > 0:
         typer.echo(f"and {many(dropped, 'smaller gradient')}")
@@ -162,4 +166,4 @@ def _print_schemes(decisions: SparseDecisions, plan: GradientPlan, place: int) -
         )
     head = ("scheme", "dimensions", "published as", "bytes of a rank", "time", "times", "not chosen")
     print_table(f"{plan.name}: {plan.scheme}", head, rows)
-    typer.echo(f"{case_of(decisions.problem.gradients[place].unions)}")
+    typer.echo(case_of(decisions.problem.gradients[place].unions))

@@ -30,9 +30,10 @@ def summary(plan: Plan[SparseDecisions]) -> dict[str, Any]:
                 "favours": each.favours,
                 "extrapolated": gradient.extrapolated,
             }
-            for each, gradient in zip(decisions.gradients, problem.gradients, strict=True)
+            for gradient, each in planned(decisions)
         ],
         "sums": decisions.sums,
+        "sent_bytes": sent_bytes(decisions),
         "time_ns": decisions.time_ns,
         "dense_ns": decisions.dense_ns,
         "any_order_ns": sum(cost_of(each, name).time_ns for each, name in in_any_order(decisions)),
@@ -41,6 +42,16 @@ def summary(plan: Plan[SparseDecisions]) -> dict[str, Any]:
         "optimal": proof.optimal,
         "bound_argument": proof.argument,
     }
+
+
+def planned(decisions: SparseDecisions) -> list[tuple[SparseGradient, GradientPlan]]:
+    """Every gradient with its plan."""
+    return [*zip(decisions.problem.gradients, decisions.gradients, strict=True)]
+
+
+def sent_bytes(decisions: SparseDecisions, scheme: str | None = None) -> int:
+    """Bytes between nodes of the busiest rank, over all gradients: by their schemes, or all by `scheme`."""
+    return sum(cost_of(plan, scheme or plan.scheme).bytes for plan in decisions.gradients)
 
 
 def in_any_order(decisions: SparseDecisions) -> list[tuple[GradientPlan, str]]:

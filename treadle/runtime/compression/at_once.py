@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from treadle.planner.machine.compressors import compressor, keeps_residual, matrix
 from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup
+from treadle.runtime.agreement import agreed_on
 from treadle.runtime.compression import setup
 from treadle.runtime.compression.coders import KernelCoders
 from treadle.runtime.compression.group_run import Grid, GroupRun
@@ -31,7 +32,7 @@ class ExchangeAtOnce:
             setup.check_parameters(decisions, parameters)
             return setup.grid_of(decisions, None), setup.order_of(decisions)
 
-        grid, order = setup.agreed_on(checked, decisions)
+        grid, order = agreed_on(checked, decisions)
         self.coders = coders
         self.parameters = [parameters[gradient.name] for gradient in decisions.problem.gradients]
         self.exchange = setup.exchange_of(decisions, grid, order, coders, self.parameters[0].device)

@@ -14,13 +14,13 @@ from treadle.planner.errors import InputError
 from treadle.planner.machine.compressors import keeps_residual
 from treadle.planner.passes import require_pass
 from treadle.planner.passes.compression.decisions import CompressionDecisions
+from treadle.runtime.agreement import agreed_on
 from treadle.runtime.compression import setup
 from treadle.runtime.compression.coders import Coders
 from treadle.runtime.compression.ddp import DdpExchange
-from treadle.runtime.compression.exchange import lost_rank
 from treadle.runtime.compression.group_run import Grid
 from treadle.runtime.compression.lanes import Issue
-from treadle.runtime.compression.watch import watch_of
+from treadle.runtime.watch import lost_rank, watch_of
 
 CALLER = "treadle.compress.attach"
 
@@ -59,7 +59,7 @@ def attach_ddp(
             raise InputError(f"found {found}, expected a model without one; wrap its module anew", where=CALLER)
         return setup.grid_of(decisions, group or model.process_group), setup.order_of(decisions)
 
-    grid, order = setup.agreed_on(checked, decisions)
+    grid, order = agreed_on(checked, decisions)
     device = next(iter(parameters.values())).device
     exchange = setup.exchange_of(decisions, grid, order, coders, device)
     watch = watch_of(distributed.group.WORLD, lambda rank: exchange.fail(lost_rank(rank)))

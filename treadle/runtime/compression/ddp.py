@@ -30,7 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 from treadle.runtime.compression.coders import Coders
 from treadle.runtime.compression.exchange import PlannedExchange
 from treadle.runtime.compression.handle import CompressedExchange, ExchangeStatistics
-from treadle.runtime.compression.watch import RankWatch
+from treadle.runtime.watch import RankWatch
 
 
 class DdpExchange(CompressedExchange):

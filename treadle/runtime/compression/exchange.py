@@ -17,13 +17,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from treadle.planner.errors import CheckFailed, TreadleError
+from treadle.planner.errors import TreadleError
 from treadle.runtime.compression.group_run import GroupRun
 from treadle.runtime.compression.lanes import Issue, Lanes
 from treadle.runtime.compression.streams import HostOnly, StepStreams
-
-NAMING_SECONDS = 3.0
-"""How long a failed collective waits for the name of the rank that ended."""
+from treadle.runtime.watch import NAMING_SECONDS, lost_rank
 
 
 class StepTime(NamedTuple):
@@ -181,7 +179,3 @@ class PlannedExchange:
             return error
         lost = self.lost_within(NAMING_SECONDS)
         return error if lost is None else lost_rank(lost)
-
-
-def lost_rank(rank: int) -> CheckFailed:
-    return CheckFailed(f"rank {rank} ended; gradients cannot be exchanged without it")

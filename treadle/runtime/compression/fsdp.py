@@ -16,14 +16,14 @@ from torch.distributed.fsdp import FSDPModule
 
 from treadle.planner.errors import InputError
 from treadle.planner.passes.compression.decisions import CompressionDecisions, GradientGroup
-from treadle.runtime.agreement import agreed
-from treadle.runtime.compression import routines, setup
+from treadle.runtime.agreement import agreed, agreed_on
+from treadle.runtime.compression import setup
 from treadle.runtime.compression.coders import Coders
-from treadle.runtime.compression.exchange import NAMING_SECONDS, lost_rank
 from treadle.runtime.compression.group_run import Coder, Grid, GroupRun
 from treadle.runtime.compression.handle import CompressedExchange, ExchangeStatistics
-from treadle.runtime.compression.watch import RankWatch, watch_of
+from treadle.runtime.scope_groups import ScopeGroups
 from treadle.runtime.torch_names import reduce_scatter_single
+from treadle.runtime.watch import NAMING_SECONDS, RankWatch, lost_rank, watch_of
 
 WHERE = "treadle.compress.attach"
 
@@ -81,7 +81,7 @@ class UnitReduceScatter:
         if self is self.owner.units[0]:
             self.owner.coders.iterations += 1
         if self.run is None:
-            call = setup.call_of(routines.ScopeGroups(flat=group, intra=None, inter=None))
+            call = setup.call_of(ScopeGroups(flat=group, intra=None, inter=None))
             self.run = GroupRun(self.steps, tensor.numel(), self.grid, call, self.coders, tensor.device)
         self.run.flat.copy_(tensor)
         self.run.start(self.run.flat)
@@ -117,7 +117,7 @@ def attach_fsdp(model: nn.Module, decisions: CompressionDecisions, coders: Coder
         device = next(iter(parameters.values())).device
         return [{} if half is None else setup.coders_of(half, names, coders.coder, device) for _, names, half in units]
 
-    grid, units = setup.agreed_on(checked, decisions)
+    grid, units = agreed_on(checked, decisions)
     coded = agreed(made)
     owner = FsdpExchange(coders, watch_of(distributed.group.WORLD, lambda rank: None))
     for (module, names, half), each in zip(units, coded, strict=True):

@@ -7,14 +7,13 @@ adds up what it got in the order of ranks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
 
-from treadle.planner.documents.compression_costs import Routine, Scope
-from treadle.runtime.torch_names import all_gather_single, new_group, reduce_scatter_single
+from treadle.planner.documents.compression_costs import Routine
+from treadle.runtime.torch_names import all_gather_single, reduce_scatter_single
 
 ROUTINES: tuple[Routine, ...] = (
     "allreduce",
@@ -29,41 +28,6 @@ ROUTINES: tuple[Routine, ...] = (
 SUMS = frozenset(("allreduce", "reduce-scatter", "reduce"))
 ROOT = 0
 """The rank within a group that `reduce`, `gather` and `broadcast` are about."""
-
-
-@dataclass(frozen=True)
-class ScopeGroups:
-    """The groups of this rank: all ranks, those of its node, and those of its local index on all nodes. None where
-    that rank has no other."""
-
-    flat: Any
-    intra: Any
-    inter: Any
-
-    def of(self, scope: Scope) -> Any:
-        return getattr(self, scope)
-
-
-def scope_groups(devices: int, **options: Any) -> ScopeGroups:
-    """Groups for nodes of `devices` ranks, which follow each other. All ranks call it. `options` are those of
-    `new_group`.
-
-    Raises ValueError where the ranks do not fill nodes.
-    """
-    rank, world = distributed.get_rank(), distributed.get_world_size()
-    if world % devices:
-        raise ValueError(f"{world} ranks are no nodes of {devices}")
-    nodes = world // devices
-    scopes = {
-        "flat": [range(world)],
-        "intra": [range(node * devices, (node + 1) * devices) for node in range(nodes)],
-        "inter": [range(local, world, devices) for local in range(devices)],
-    }
-    found = {}
-    for scope, members in scopes.items():
-        made = [(each, new_group(list(each), **options)) for each in members if len(each) > 1]
-        found[scope] = next((group for each, group in made if rank in each), None)
-    return ScopeGroups(**found)
 
 
 def result_elements(routine: Routine, elements: int, ranks: int) -> int:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor, distributed
 
-from treadle.codegen.emit import text_digest
 from treadle.comm import collectives
 from treadle.planner.documents.compression_costs import Place, Routine, Scope
 from treadle.planner.errors import InputError
@@ -22,21 +21,10 @@ from treadle.runtime.compression.exchange import PlannedExchange
 from treadle.runtime.compression.group_run import Call, Coder, Grid, GroupRun
 from treadle.runtime.compression.lanes import Issue
 from treadle.runtime.compression.streams import CudaStreams
+from treadle.runtime.scope_groups import ScopeGroups, scope_groups
 
-T = TypeVar("T")
 CoderOf = Callable[[str, Sequence[str], str], Coder]
 """The coder of a compressor for the gradients of these names, with tensors on a device of that type."""
-
-
-def agreed_on(checked: Callable[[], T], decisions: CompressionDecisions) -> T:
-    """What `checked` returns, once it has on every rank. Raises its error on all of them alike, and InputError where
-    ranks have other plans than rank 0."""
-    result, mine = agreed(checked), text_digest(repr(decisions))
-    plans: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(plans, mine)
-    if other := [rank for rank, each in enumerate(plans) if each != plans[0]]:
-        raise InputError(f"rank {other[0]} found another plan than rank 0, expected the same")
-    return result
 
 
 def grid_of(decisions: CompressionDecisions, group: Any) -> Grid:
@@ -101,7 +89,7 @@ def check_sums(group: GradientGroup) -> None:
             raise InputError(f"found {after} of {group.compressor} payloads, {expected}")
 
 
-def call_of(groups: routines.ScopeGroups) -> Call:
+def call_of(groups: ScopeGroups) -> Call:
     """Collectives over process groups. A planned one runs on the group of our own for all ranks: on that of the model
     DistributedDataParallel sends at the same time."""
 
@@ -150,7 +138,7 @@ def exchange_of(
 ) -> PlannedExchange:
     """The exchange of the gradients of a plan, with process groups of its own. All ranks call it together. Raises what
     `coders_of` raises, on all of them alike."""
-    call = call_of(routines.scope_groups(decisions.problem.devices))
+    call = call_of(scope_groups(decisions.problem.devices))
     gradients = decisions.problem.gradients
 
     def made() -> list[GroupRun]:

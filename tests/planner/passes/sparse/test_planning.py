@@ -68,6 +68,13 @@ def test_without_any_cost_everything_is_a_tie_that_dense_wins() -> None:
     assert plan.certificate.optimal
 
 
+def test_every_participant_receives_what_is_not_zero_in_the_sum_of_the_others() -> None:
+    """Seven of eight values: four participants with 4 of 16 elements each, of which any three have 7."""
+    byte_a_ns = replace(INTER, alpha_us=0, beta_us_per_MB=2**20 / 1000)
+    problem = replace(problem_with(gradient((4, 6, 7, 8), 16)), inter=byte_a_ns)
+    assert plan_sparse(problem).certificate.lower_bound == 4 * 7
+
+
 def test_one_node_sends_nothing() -> None:
     plan = plan_sparse(problem_with(gradient((5,), 100), work=WORK))
     assert plan.decisions.time_ns == 0

@@ -61,11 +61,11 @@ def test_full_overlap_favours_balanced_parts_from_three_nodes_on() -> None:
 
 def test_the_case_is_said_in_words() -> None:
     assert case_of([5]) == "a single node has nothing to exchange"
-    assert case_of([5, 9]).endswith("a hierarchy has fewer bytes than balanced parts at any overlap")
-    assert case_of([5, 10, 15, 20]).startswith("little overlap, the sum of 4 nodes has 4 times the units of one")
-    assert case_of([5, 6, 7, 7]).startswith("partial overlap, the sum of 4 nodes has 1.4 times")
-    assert case_of([5] * 4).startswith("full overlap")
-    assert "as many bytes" in case_of([0, 0, 0])
+    assert case_of([5, 9]).endswith("sums along a hierarchy have fewer bytes than balanced parts at any overlap")
+    assert case_of([5, 10, 15, 20]).startswith("little overlap: the sum of 4 has 4 times the units of one, so sums")
+    assert case_of([5, 6, 7, 7]).startswith("partial overlap: the sum of 4 has 1.4 times the units of one, so balanced")
+    assert case_of([5] * 4).startswith("full overlap: the sum of 4 has 1 times")
+    assert "have as many bytes as sums" in case_of([12, 12])
 
 
 def test_gathering_everything_breaks_even_with_dense_at_one_over_the_density() -> None:

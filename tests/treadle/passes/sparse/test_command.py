@@ -43,7 +43,7 @@ def test_a_problem_by_hand_is_planned_and_described(files: Path, capsys: pytest.
     assert plan.decisions.time_ns < plan.decisions.dense_ns
     assert "1, exchanged by 4 nodes of 1 rank" in printed
     assert "Balanced Parallelism" in printed
-    assert "little overlap, the sum of 4 nodes has 3.4 times the units of one" in printed
+    assert "little overlap: the sum of 4 has 3.4 times the units of one" in printed
     assert run(["check", "plan.json"]) == 0
     assert "plan.json: accepted (sparse plan: 1 gradient" in capsys.readouterr().out
     assert run(["simulate", "plan.json"]) == 0

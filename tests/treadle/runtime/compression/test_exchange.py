@@ -16,9 +16,10 @@ from tests.treadle.runtime.compression.plans import decisions_of
 from tests.treadle.runtime.compression.threads import Shared
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.compression.options import options
-from treadle.runtime.compression.exchange import PlannedExchange, lost_rank
+from treadle.runtime.compression.exchange import PlannedExchange
 from treadle.runtime.compression.group_run import Call, Coder, Grid, GroupRun
 from treadle.runtime.compression.setup import in_one_lane, order_of
+from treadle.runtime.watch import lost_rank
 
 PLACES = ("device", "host")
 GROUPS = 12

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from treadle.planner.documents.compression_costs import Routine, Scope
-from treadle.runtime.compression.routines import ROUTINES, SUMS, result_elements, run, scope_groups
+from treadle.runtime.compression.routines import ROUTINES, SUMS, result_elements, run
 from treadle.runtime.launch import launch
+from treadle.runtime.scope_groups import scope_groups
 
 ELEMENTS, DEVICES, WORLD = 12, 2, 4
 SCOPES: tuple[Scope, ...] = ("flat", "intra", "inter")

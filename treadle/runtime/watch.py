@@ -15,8 +15,11 @@ from typing import Any
 
 from torch import distributed
 
+from treadle.planner.errors import CheckFailed
 from treadle.runtime.sockets import connect
 
+NAMING_SECONDS = 3.0
+"""How long a failed collective waits for the name of the rank that ended."""
 MESSAGE = struct.Struct("!i")
 GOODBYE = -1
 """In place of the rank that ended: the sender closes, and has seen none."""
@@ -83,6 +86,10 @@ def watch_of(group: Any, on_lost: Callable[[int], None]) -> RankWatch:
 
     sockets = connect(rank, ranks, gather)
     return RankWatch({other: each for other, each in enumerate(sockets) if each is not None}, on_lost)
+
+
+def lost_rank(rank: int) -> CheckFailed:
+    return CheckFailed(f"rank {rank} ended; gradients cannot be exchanged without it")
 
 
 def _received(peer: socket.socket, other: int) -> int:

@@ -8,7 +8,7 @@ from queue import Queue
 
 import pytest
 
-from treadle.runtime.compression.watch import RankWatch
+from treadle.runtime.watch import RankWatch
 
 Watches = tuple[list[RankWatch], list[Queue[int]], dict[int, socket.socket]]
 

@@ -1,0 +1,1 @@
+"""Sparse gradients at run time."""

@@ -1,0 +1,95 @@
+"""Sparse gradients between processes over gloo."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import distributed
+
+from tests.treadle.runtime.sparse.gradients import coo, dense_sum, random_gradients
+from tests.treadle.runtime.sparse.plans import decisions_of
+from treadle.planner.errors import CheckFailed, InputError
+from treadle.planner.passes.sparse.decisions import SparseDecisions
+from treadle.runtime.launch import launch
+from treadle.runtime.sparse.exchange import SparseExchange
+
+TABLES = (
+    ("hashed", "zen", "coo", 60, 3),
+    ("tree", "sparcml", "dense", 50, 1),
+    ("late", "hierarchy-one-shot-parallel-imbalanced", "coo", 9, 2),
+)
+TIMEOUT = 120.0
+
+
+def exchange_tables(rank: int, world: int, decisions: SparseDecisions) -> int:
+    """Bytes that a rank sent, after it found the sums that it expected."""
+    exchange = SparseExchange(decisions)
+    for step in range(2):
+        for name, _, form, units, width in TABLES:
+            gradients = random_gradients(np.random.default_rng(step), world, form, units, width)
+            got = exchange.exchange(name, gradients[rank])
+            assert torch.equal(got.to_dense(), dense_sum(gradients))
+    exchange.close()
+    return exchange.sent
+
+
+def refused(rank: int, world: int, decisions: SparseDecisions) -> list[str]:
+    """What every rank finds wrong with what the last one brings."""
+    last, found = rank == world - 1, []
+    exchange = SparseExchange(decisions)
+    good = coo([], torch.zeros(0, 3), 60)
+    bad = {
+        "hashed": coo([], torch.zeros(0, 2), 60),
+        "tree": torch.zeros(50, 1, dtype=torch.float64) if last else torch.zeros(50, 1),
+        "none": good,
+    }
+    for name, gradient in bad.items():
+        with pytest.raises(InputError) as error:
+            exchange.exchange(name, gradient if last or name != "hashed" else good)
+        found.append(str(error.value))
+    assert exchange.exchange("hashed", good)._nnz() == 0
+    with pytest.raises(InputError) as error:
+        SparseExchange(decisions_of(*TABLES, machines=world, seeds=(rank, 1)))
+    exchange.close()
+    return [*found, str(error.value)]
+
+
+def ends_early(rank: int, world: int, decisions: SparseDecisions) -> str:
+    exchange = SparseExchange(decisions)
+    if rank == 1:
+        distributed.barrier()
+        raise SystemExit(3)
+    gradient = coo([1], torch.ones(1, 3), 60)
+    distributed.barrier()
+    while True:
+        exchange.exchange("hashed", gradient)
+
+
+def test_three_processes_add_up_their_gradients() -> None:
+    sent = launch(3, exchange_tables, (decisions_of(*TABLES, machines=3),), TIMEOUT)
+    assert all(sent)
+
+
+@pytest.mark.slow
+def test_two_nodes_of_two_processes_add_up_their_gradients() -> None:
+    sent = launch(4, exchange_tables, (decisions_of(*TABLES, machines=2, devices=2),), TIMEOUT)
+    assert all(sent)
+
+
+@pytest.mark.slow
+def test_a_gradient_or_plan_of_one_rank_is_refused_on_all_of_them() -> None:
+    first, *others = launch(3, refused, (decisions_of(*TABLES, machines=3),), TIMEOUT)
+    assert all(other == first for other in others)
+    assert first == [
+        "rank 2: found 120 elements of 'hashed', expected 180 as in the plan",
+        "rank 2: found float64 gradients of 'tree', expected float32 ones",
+        "rank 0: found gradient 'none', expected one of hashed, tree, late",
+        "rank 1 found another plan than rank 0, expected the same",
+    ]
+
+
+@pytest.mark.slow
+def test_a_rank_that_ends_is_named() -> None:
+    with pytest.raises(CheckFailed, match="rank 1"):
+        launch(3, ends_early, (decisions_of(*TABLES, machines=3),), TIMEOUT)

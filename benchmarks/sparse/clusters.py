@@ -6,11 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from treadle.planner.passes.sparse.decided import decided
-
 from benchmarks.sparse.traces import BERT, BLOCK, DEEPFM, LSTM, NMT, Model, fullest
 from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.documents.sparse_costs import SparseWork
+from treadle.planner.passes.sparse.decided import decided
 from treadle.planner.passes.sparse.hashing import fullest_hashed
 from treadle.planner.passes.sparse.problem import VERSION, BlockCounts, SparseGradient, SparseProblem
 

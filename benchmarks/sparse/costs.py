@@ -13,7 +13,6 @@ from time import perf_counter_ns
 import numpy as np
 import torch
 from torch import distributed
-from treadle.runtime.sparse.exchange import SparseExchange
 
 from benchmarks.sparse.turns import Work, in_turns
 from treadle.kernels.sparse import PartitionMemory, aggregate, coalesce, decode, gather, owned, write
@@ -27,6 +26,7 @@ from treadle.planner.passes.sparse.hashing import DEFAULT_SEEDS
 from treadle.planner.passes.sparse.problem import VERSION, BlockCounts, SparseGradient, SparseProblem
 from treadle.planner.passes.sparse.rounds import exchange
 from treadle.planner.passes.sparse.schemes import BY_NAME, Scheme
+from treadle.runtime.sparse.exchange import SparseExchange
 
 SMALL = (
     *("dense", "agsparse", "sparse-ps", "balanced", "sparcml", "omnireduce", "zen"),
@@ -70,7 +70,7 @@ def _small_exchange(scheme: str, ranks: int, together: int) -> Work:
     gradient = torch.sparse_coo_tensor(row, torch.ones(1, 1), (64 * ranks, 1), is_coalesced=True)
     decisions = decided(_small(ranks, together), "same", [scheme] * together)
     exchange, given = SparseExchange(decisions), {plan.name: gradient for plan in decisions.gradients}
-    return lambda turn: exchange.exchange_many(given)
+    return lambda turn: exchange.exchange_together(given)
 
 
 def _small(ranks: int, together: int) -> SparseProblem:
@@ -139,7 +139,7 @@ def rate(ranks: int, alpha_us: float, work: SparseWork) -> float:
     )
     decisions = decided(problem, "worker", ["dense"])
     exchange, given = SparseExchange(decisions), {"large": torch.ones(LARGE)}
-    took = in_turns({"large": lambda turn: exchange.exchange_many(given)}, SECONDS / 4)["large"]
+    took = in_turns({"large": lambda turn: exchange.exchange_together(given)}, SECONDS / 4)["large"]
     (cost,) = (cost for cost in decisions.gradients[0].costs if cost.scheme == "dense")
     return max(0.0, took * 1e3 - cost.time_ns / 1e3) / (cost.bytes / MEBIBYTE)
 

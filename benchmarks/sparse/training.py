@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
-from treadle.runtime.sparse.exchange import SparseExchange
 from treadle.sparse import attach
 
 from benchmarks.sparse.peers import PEERS
@@ -23,6 +22,7 @@ from treadle.planner.passes import require_pass
 from treadle.planner.passes.sparse.decisions import SparseDecisions
 from treadle.planner.passes.sparse.schemes import BY_NAME
 from treadle.planner.passes.sparse.traffic import busiest, traffic
+from treadle.runtime.sparse.exchange import SparseExchange
 
 SEED, BATCHES = 1, 8
 NOTHING, SPARSE, DENSE = "no exchange", "DDP, sparse=True", "DDP, dense"
@@ -88,7 +88,7 @@ def sparse_gradients(model: str, given: Sequence[Batch]) -> Iterator[dict[str, T
 
 
 def _planned(exchange: SparseExchange, gradients: Sequence[dict[str, Tensor]], turn: int) -> None:
-    exchange.exchange_many(gradients[turn % BATCHES])
+    exchange.exchange_together(gradients[turn % BATCHES])
 
 
 def _by_peer(peer: Callable[[Tensor], Tensor], gradients: Sequence[dict[str, Tensor]], turn: int) -> None:
@@ -103,7 +103,7 @@ def _bytes(
     the busiest rank has of them, added up over rounds, and what is planned for it."""
     sent = counted = busy = 0
     same = True
-    exchange.exchange_many(gradients[0])
+    exchange.exchange_together(gradients[0])
     for plan, gradient in zip(decisions.gradients, decisions.problem.gradients, strict=True):
         mine = exchange.last[plan.name].sent(), gradients[0][plan.name].coalesce().indices()[0].numpy()
         reported: list[Any] = [None] * distributed.get_world_size()

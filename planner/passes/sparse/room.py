@@ -22,9 +22,15 @@ class SparsePass(Pass[SparseDecisions]):
     documents = (SparseProblem,)
 
     def check(self, decisions: SparseDecisions) -> list[str]:
-        from treadle.planner.passes.sparse.check import check
+        from treadle.planner.passes.sparse.check import sound
 
-        return check(decisions)
+        return sound(decisions)
+
+    def inconsistent(self, decisions: SparseDecisions) -> list[str]:
+        """Where another scheme is cheaper: with the links of another day that does not make a plan wrong."""
+        from treadle.planner.passes.sparse.check import beaten
+
+        return beaten(decisions)
 
     def figures(self, decisions: SparseDecisions) -> Figures:
         return Figures(decisions.time_ns)

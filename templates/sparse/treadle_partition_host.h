@@ -24,8 +24,6 @@ struct Partition {
     int32_t parts, functions, threads, counting;
 };
 
-constexpr int BATCH = 256;  // units whose slots are fetched at once
-
 // `work(units, count)` for the units of [begin, end), at most BATCH at a time, in ascending order.
 template <class Work>
 void each_batch(const Partition &call, int64_t begin, int64_t end, const Work &work) {
@@ -56,6 +54,12 @@ void each_batch(const Partition &call, int64_t begin, int64_t end, const Work &w
     work(units, count);
 }
 
+// Calls write memory that could be that of anything, so what loops need lies in locals.
+inline void parts_of(const Partition &call, const uint32_t *units, int count, uint32_t *parts) {
+    const uint32_t seed = call.seeds[0], all = uint32_t(call.parts);
+    for (int i = 0; i < count; ++i) parts[i] = ranged(units[i], seed, all);
+}
+
 // Takes a word if it is free. Without compare-and-swap two threads could both find it free, and one unit would be lost.
 template <bool SHARED>
 bool claim(uint32_t *word, uint32_t value) {
@@ -74,12 +78,13 @@ void insert(const Partition &call, const uint32_t *units, int count, int64_t *co
     uint32_t left[BATCH], parts[BATCH];
     uint32_t *words[BATCH];
     std::copy(units, units + count, left);
-    for (int i = 0; i < count; ++i) parts[i] = ranged(left[i], call.seeds[0], uint32_t(call.parts));
+    parts_of(call, left, count, parts);
     for (int i = 0; i < count; ++i) ++counts[parts[i]];
     const int64_t stride = call.slots + call.serial;
+    uint32_t *const memory = call.memory;
     for (int f = 1; f <= call.functions && count; ++f) {
-        for (int i = 0; i < count; ++i)
-            words[i] = call.memory + parts[i] * stride + ranged(left[i], call.seeds[f], uint32_t(call.slots));
+        const uint32_t seed = call.seeds[f], slots = uint32_t(call.slots);
+        for (int i = 0; i < count; ++i) words[i] = memory + parts[i] * stride + ranged(left[i], seed, slots);
         for (int i = 0; i < count; ++i) __builtin_prefetch(words[i], 1);
         int behind = 0;
         for (int i = 0; i < count; ++i) {
@@ -93,7 +98,7 @@ void insert(const Partition &call, const uint32_t *units, int count, int64_t *co
     for (int i = 0; i < count; ++i) {
         int64_t *taken = call.taken + parts[i];
         const int64_t at = SHARED ? __atomic_fetch_add(taken, 1, __ATOMIC_RELAXED) : (*taken)++;
-        if (at < call.serial) call.memory[parts[i] * stride + call.slots + at] = left[i] + 1;
+        if (at < call.serial) memory[parts[i] * stride + call.slots + at] = left[i] + 1;
     }
 }
 
@@ -153,48 +158,52 @@ inline void extract(const Partition &call) {
     });
 }
 
-template <class Work>
-void each_part(const Partition &call, const uint32_t *units, int count, const Work &work) {
-    uint32_t parts[BATCH];
-    for (int i = 0; i < count; ++i) parts[i] = ranged(units[i], call.seeds[0], uint32_t(call.parts));
-    for (int i = 0; i < count; ++i) work(parts[i], units[i]);
-}
-
 // Lists and counts: `taken` units in the memory of each thread; `counts` of each thread and part.
 inline void list_all(const Partition &call) {
-    const int threads = team(call);
     std::fill(call.taken, call.taken + call.threads, 0);
     std::fill(call.counts, call.counts + int64_t(call.threads) * call.parts, 0);
-    parallel(threads, call.count, [&](int thread, int64_t begin, int64_t end) {
+    parallel(team(call), call.count, [&](int thread, int64_t begin, int64_t end) {
         uint32_t *list = call.memory + thread * call.slots;
-        std::vector<int64_t> counts(call.parts);
+        std::vector<int64_t> counts(2 * call.parts);  // of even and odd places: additions to one wait for each other
+        int64_t *const even = counts.data(), *const odd = even + call.parts;
         int64_t taken = 0;
         each_batch(call, begin, end, [&](const uint32_t *units, int count) {
-            each_part(call, units, count, [&](uint32_t part, uint32_t) { ++counts[part]; });
+            uint32_t parts[BATCH];
+            parts_of(call, units, count, parts);
+            for (int i = 0; i + 1 < count; i += 2) {
+                ++even[parts[i]];
+                ++odd[parts[i + 1]];
+            }
+            if (count % 2) ++even[parts[count - 1]];
             if (taken + count <= call.slots) std::copy(units, units + count, list + taken);
             taken += count;
         });
         call.taken[thread] = taken;
-        std::copy(counts.begin(), counts.end(), call.counts + int64_t(thread) * call.parts);
+        for (int part = 0; part < call.parts; ++part)
+            call.counts[int64_t(thread) * call.parts + part] = even[part] + odd[part];
     });
 }
 
 inline void deal_out(const Partition &call) {
-    std::vector<std::vector<int64_t>> next(call.threads, std::vector<int64_t>(call.parts));
+    std::vector<int64_t> next(int64_t(call.threads) * call.parts);
     int64_t before = 0;
     for (int part = 0; part < call.parts; ++part) {
-        for (int thread = 0; thread < call.threads; ++thread) {
-            next[thread][part] = before;
-            before += call.counts[int64_t(thread) * call.parts + part];
+        for (int64_t thread = 0; thread < call.threads; ++thread) {
+            next[thread * call.parts + part] = before;
+            before += call.counts[thread * call.parts + part];
         }
     }
-    const int threads = before ? call.threads : 1;
-    parallel(threads, call.threads, [&](int, int64_t begin, int64_t end) {
+    parallel(threads_for(before, call.threads), call.threads, [&](int, int64_t begin, int64_t end) {
         for (int64_t thread = begin; thread < end; ++thread) {
             const uint32_t *list = call.memory + thread * call.slots;
-            for (int64_t at = 0; at < call.taken[thread]; at += BATCH) {
-                each_part(call, list + at, int(std::min<int64_t>(BATCH, call.taken[thread] - at)),
-                          [&](uint32_t part, uint32_t unit) { call.out[next[thread][part]++] = unit; });
+            const int64_t taken = call.taken[thread];
+            int64_t *const places = next.data() + thread * call.parts;
+            uint32_t *const out = call.out;
+            for (int64_t at = 0; at < taken; at += BATCH) {
+                const int count = int(std::min<int64_t>(BATCH, taken - at));
+                uint32_t parts[BATCH];
+                parts_of(call, list + at, count, parts);
+                for (int i = 0; i < count; ++i) out[places[parts[i]]++] = list[at + i];
             }
         }
     });

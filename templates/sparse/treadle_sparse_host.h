@@ -44,6 +44,7 @@ void parallel(int parts, int64_t count, const Work &work) {
         if (error) std::rethrow_exception(error);
 }
 
+constexpr int BATCH = 256;  // units whose words are fetched at once
 constexpr int LANES = 16;
 typedef uint32_t Words __attribute__((vector_size(4 * LANES), aligned(4)));
 

@@ -142,7 +142,7 @@ inline void write(const uint32_t *indices, const float *values, int64_t count, i
 inline int64_t number(const int64_t *indices, int64_t count, int64_t units, uint32_t *places, int threads) {
     constexpr uint32_t SEED = 0x9e3779b9u;
     const int team = threads_for(count, threads);
-    const auto of_thread = [&](int64_t i) { return int(ranged(uint32_t(indices[i]), SEED, uint32_t(team))); };
+    const auto of_thread = [&](int64_t index) { return int(ranged(uint32_t(index), SEED, uint32_t(team))); };
     parallel(team, count, [&](int, int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
             if (indices[i] < 0 || indices[i] >= units)
@@ -151,19 +151,31 @@ inline int64_t number(const int64_t *indices, int64_t count, int64_t units, uint
     });
     // First, the entry in which the index of each occurred first.
     parallel(team, team, [&](int thread, int64_t, int64_t) {
-        int64_t own = 0;
-        for (int64_t i = 0; i < count; ++i) own += of_thread(i) == thread;
+        int64_t own = count;
+        if (team > 1) own = std::count_if(indices, indices + count, [&](int64_t index) { return of_thread(index) == thread; });
         int64_t size = 64;
         while (size < 2 * own) size *= 2;
         std::vector<uint64_t> table(size);  // an index + 1, then the entry
+        uint32_t entries[BATCH], slots[BATCH];
+        int held = 0;
+        const auto look_up = [&] {
+            for (int i = 0; i < held; ++i) slots[i] = murmur3(uint32_t(indices[entries[i]]), ~SEED) & uint32_t(size - 1);
+            for (int i = 0; i < held; ++i) __builtin_prefetch(table.data() + slots[i], 1);
+            for (int i = 0; i < held; ++i) {
+                const uint64_t key = uint64_t(indices[entries[i]]) + 1;
+                uint32_t slot = slots[i];
+                while (table[slot] && table[slot] >> 32 != key) slot = (slot + 1) & uint32_t(size - 1);
+                if (!table[slot]) table[slot] = key << 32 | entries[i];
+                places[entries[i]] = uint32_t(table[slot]);
+            }
+            held = 0;
+        };
         for (int64_t i = 0; i < count; ++i) {
-            if (of_thread(i) != thread) continue;
-            const uint64_t key = uint64_t(indices[i]) + 1;
-            int64_t slot = murmur3(uint32_t(indices[i]), ~SEED) & (size - 1);
-            while (table[slot] && table[slot] >> 32 != key) slot = (slot + 1) & (size - 1);
-            if (!table[slot]) table[slot] = key << 32 | uint64_t(i);
-            places[i] = uint32_t(table[slot]);
+            entries[held] = uint32_t(i);
+            held += team == 1 || of_thread(indices[i]) == thread;
+            if (held == BATCH) look_up();
         }
+        look_up();
     });
     // An entry that is the first takes the next place; its place is read by those behind it.
     uint32_t distinct = 0;

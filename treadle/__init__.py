@@ -1,8 +1,8 @@
 """Plan a training or inference step ahead of time, then make the plan run.
 
 `treadle.fit(model, batch, budget="8GiB")`, `treadle.apply(model, plan)`, `treadle.swapped(model, plan)`,
-`treadle.comm` and `treadle.compress` are what a training script imports; `treadle.load(path)` reads a plan or a trace,
-which a notebook draws; everything else is the command line.
+`treadle.comm`, `treadle.compress` and `treadle.sparse` are what a training script imports; `treadle.load(path)` reads a
+plan or a trace, which a notebook draws; everything else is the command line.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from treadle import comm as comm
     from treadle import compress as compress
+    from treadle import sparse as sparse
     from treadle.fitting.fit import fit as fit
     from treadle.loading import load as load
     from treadle.planner.version import __version__ as __version__
@@ -32,6 +33,7 @@ _MODULES = {
     "swapped": "treadle.runtime.swap.swapped",
     "comm": "treadle.comm",
     "compress": "treadle.compress",
+    "sparse": "treadle.sparse",
 }
 """Where each name is, imported when it is used."""
 

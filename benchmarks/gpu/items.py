@@ -45,4 +45,5 @@ ITEMS = (
     Item("swap", 60),
     Item("operators", 45),
     Item("compression", 45),
+    Item("sparse", 45),
 )

@@ -22,6 +22,14 @@ MAX_UNITS = 2**31 - 1
 """Indices are sent as 32 bits."""
 
 
+def problems_of_units(unit: Unit, units: int, width: int, path: str) -> Iterator[tuple[str, str, str]]:
+    """(path, found, expected) for numbers of units, and of elements in one, that no gradient has."""
+    if units > MAX_UNITS:
+        yield f"{path}.units", str(units), f"at most {MAX_UNITS}"
+    if unit == "element" and width != 1:
+        yield f"{path}.width", str(width), "1, the width of an element"
+
+
 class UnionCount(Record, frozen=True, kw_only=True):
     """Units that are not zero in the sum of as many `participants`: the mean, and the most that was seen."""
 
@@ -52,6 +60,15 @@ class SharedUnits(Record, frozen=True, kw_only=True):
 
     mean: Share
     deviation: Share = 0.0
+    counts: tuple[Count, ...] = ()
+    """Pairs by their share: even bins from 0 to 1."""
+
+
+class UnitPlaces(Record, frozen=True, kw_only=True):
+    """Non-zero units in each of as many even ranges as `counts` has, in the sum of as many participants."""
+
+    participants: Positive
+    counts: tuple[Count, ...]
 
 
 class TensorSparsity(Record, frozen=True, kw_only=True):
@@ -69,16 +86,18 @@ class TensorSparsity(Record, frozen=True, kw_only=True):
     unions: tuple[UnionCount, ...]
     """By participants, ascending, from 1."""
     shared: SharedUnits | None = None
-    """None where a single index set was seen."""
+    """None without two index sets that are not empty."""
     fullest: tuple[FullestPart, ...] = ()
     blocks: tuple[FullestBlocks, ...] = ()
+    places: tuple[UnitPlaces, ...] = ()
+    """Where in the gradient its non-zero units are: those of some index sets, and of sums."""
 
     def problems_at(self, path: str) -> Iterator[tuple[str, str, str]]:
         """(path, found, expected) for counts that no index sets have."""
-        if self.units > MAX_UNITS:
-            yield f"{path}.units", str(self.units), f"at most {MAX_UNITS}"
-        if self.unit == "element" and self.width != 1:
-            yield f"{path}.width", str(self.width), "1, the width of an element"
+        yield from problems_of_units(self.unit, self.units, self.width, path)
+        for place, part in enumerate(self.fullest):
+            if part.mean > -(-self.units // part.parts):
+                yield f"{path}.fullest[{place}].mean", str(part.mean), f"at most {-(-self.units // part.parts)} units"
         if not self.unions or self.unions[0].participants != 1:
             yield f"{path}.unions", "none of one participant", "that first"
         for place, union in enumerate(self.unions):

@@ -31,13 +31,9 @@ using CompressionKernel = void (*)(TREADLE_TASK);
 #ifdef __CUDACC__
 TREADLE_DEVICE void add_to(uint32_t *to, uint32_t by) { atomicAdd(to, by); }
 TREADLE_DEVICE void raise_to(uint32_t *to, uint32_t by) { atomicMax(to, by); }
-TREADLE_DEVICE void set_in(uint32_t *to, uint32_t these) { atomicOr(to, these); }
-TREADLE_DEVICE int ones_of(uint32_t word) { return __popc(word); }
 #else
 TREADLE_DEVICE void add_to(uint32_t *to, uint32_t by) { *to += by; }
 TREADLE_DEVICE void raise_to(uint32_t *to, uint32_t by) { *to = *to > by ? *to : by; }
-TREADLE_DEVICE void set_in(uint32_t *to, uint32_t these) { *to |= these; }
-TREADLE_DEVICE int ones_of(uint32_t word) { return __builtin_popcount(word); }
 #endif
 
 // `work(i)` for all of [0, count), dealt out to the threads of all blocks.

@@ -1,7 +1,7 @@
-// What kernels are written against: threads, barrier, yield; signal, add to and wait on growing counters; loads and
-// stores of slots, packets (LL) and lines (LL128). `deliver` follows stores to another rank's arena, before the signal:
-// it matters where that rank is on another host. Three bodies: CUDA, host fibers with every thread of every block
-// resident, and processes.
+// What kernels are written against: threads, barrier, yield; signal, add to and wait on growing counters; atomic
+// operations and votes of a warp; loads and stores of slots, packets (LL) and lines (LL128). `deliver` follows stores to
+// another rank's arena, before the signal: it matters where that rank is on another host. Three bodies: CUDA, host
+// fibers with every thread of every block resident, and processes.
 #pragma once
 #include "treadle_types.h"
 

@@ -59,6 +59,15 @@ TREADLE_DEVICE uint64_t add_rank(uint64_t *counter, uint64_t by) {
     return before;
 }
 
+// Atomic operations on 32 bits of this rank, which order nothing else; what was there before.
+TREADLE_DEVICE uint32_t compare_and_swap(uint32_t *word, uint32_t expected, uint32_t next) { return atomicCAS(word, expected, next); }
+TREADLE_DEVICE uint32_t fetch_add(uint32_t *counter, uint32_t by) { return atomicAdd(counter, by); }
+TREADLE_DEVICE void set_in(uint32_t *word, uint32_t these) { atomicOr(word, these); }
+TREADLE_DEVICE int ones_of(uint32_t word) { return __popc(word); }
+
+// A bit of each thread of the warp, all of which call it together; the first thread's is the lowest.
+TREADLE_DEVICE uint32_t ballot(bool vote) { return __ballot_sync(0xffffffff, vote); }
+
 // Sets all abort words that are not set yet. No atomic operation: PCIe has none that the host takes part in.
 TREADLE_DEVICE void give_up(const Abort &abort) {
     for (int i = -1; i < abort.count; ++i) {

@@ -49,6 +49,32 @@ TREADLE_DEVICE uint64_t add_rank(uint64_t *counter, uint64_t by) {
     return before;
 }
 
+// Others may run before each, so that what they do to the same word comes in any order.
+TREADLE_DEVICE uint32_t compare_and_swap(uint32_t *word, uint32_t expected, uint32_t next) {
+    yield();
+    const uint32_t before = *word;
+    if (before == expected) *word = next;
+    return before;
+}
+TREADLE_DEVICE uint32_t fetch_add(uint32_t *counter, uint32_t by) {
+    yield();
+    const uint32_t before = *counter;
+    *counter = before + by;
+    return before;
+}
+TREADLE_DEVICE void set_in(uint32_t *word, uint32_t these) { *word |= these; }
+TREADLE_DEVICE int ones_of(uint32_t word) { return __builtin_popcount(word); }
+
+TREADLE_DEVICE uint32_t ballot(bool vote) {
+    const int lane = thread() % WARP;
+    fibers::World::current->block->lines[thread() / WARP].word[lane] = vote;
+    const auto &all = fibers::World::world->together([](fibers::Line &shared) {
+        shared.votes = 0;
+        for (int i = 0; i < WARP; ++i) shared.votes |= uint32_t(shared.word[i]) << i;
+    });
+    return all.votes;
+}
+
 // Sleeps until `address` is stored to and `test` holds; false when the launch has been given up.
 template <class Given, class Test>
 TREADLE_DEVICE bool spin(const void *address, const Given &launch, Test test) {

@@ -100,6 +100,18 @@ TREADLE_DEVICE uint64_t add_rank(uint64_t *counter, uint64_t by) {
     return __atomic_fetch_add(counter, by, __ATOMIC_ACQ_REL);
 }
 
+TREADLE_DEVICE uint32_t compare_and_swap(uint32_t *word, uint32_t expected, uint32_t next) {
+    process::delay();
+    __atomic_compare_exchange_n(word, &expected, next, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return expected;
+}
+TREADLE_DEVICE uint32_t fetch_add(uint32_t *counter, uint32_t by) {
+    process::delay();
+    return __atomic_fetch_add(counter, by, __ATOMIC_RELAXED);
+}
+TREADLE_DEVICE void set_in(uint32_t *word, uint32_t these) { __atomic_fetch_or(word, these, __ATOMIC_RELAXED); }
+TREADLE_DEVICE int ones_of(uint32_t word) { return __builtin_popcount(word); }
+
 // Sets the abort words of this host, and has those of other hosts set.
 inline void give_up(const Abort &abort) {
     set_abort(abort.word, abort.late);
@@ -174,6 +186,12 @@ constexpr bool LINES = false;
 template <class T = void>
 TREADLE_DEVICE void store_line(Line *, bool, int, uint64_t, uint64_t (&)[2]) {
     static_assert(LINES<T>, "LL128 needs eight threads in a block, processes have one");
+}
+
+template <class T = void>
+TREADLE_DEVICE uint32_t ballot(bool) {
+    static_assert(LINES<T>, "a warp votes, blocks of processes have one thread");
+    return 0;
 }
 
 template <class T = void, class Launch>

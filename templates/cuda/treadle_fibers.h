@@ -89,10 +89,11 @@ struct Fiber {
     bool ended = false;
 };
 
-// What eight threads that move one line together share: the last to come does the work for all.
+// What eight threads that move one line, or vote, together share: the last to come does the work for all.
 struct Line {
     int arrived = 0;
     bool good = true;
+    uint32_t votes = 0;
     uint64_t word[16] = {};
     std::vector<Fiber *> waiting;
 };

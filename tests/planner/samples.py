@@ -29,6 +29,7 @@ from treadle.planner.documents.hardware import (
     PcieSwitch,
     Switch,
 )
+from treadle.planner.documents.index_sets import IndexSets, TensorIndexSets
 from treadle.planner.documents.job import Job, RunJob
 from treadle.planner.documents.pattern import Pattern
 from treadle.planner.documents.plan import Certificate, InputRef, Plan, Prediction, Provenance
@@ -49,6 +50,7 @@ from treadle.planner.documents.sparsity import (
     Sparsity,
     TensorSparsity,
     UnionCount,
+    UnitPlaces,
 )
 from treadle.planner.documents.store import FORMS
 from treadle.planner.documents.trace import Costs, Op, OpRun, Tensor, Trace
@@ -366,9 +368,20 @@ SPARSITY = Sparsity(
             sets=8,
             occurrences=70,
             unions=(UnionCount(participants=1, mean=50, most=60), UnionCount(participants=2, mean=80, most=90)),
-            shared=SharedUnits(mean=0.4, deviation=0.1),
+            shared=SharedUnits(mean=0.4, deviation=0.1, counts=(0, 1, 0, 0)),
             fullest=(FullestPart(parts=2, participants=2, mean=60),),
             blocks=(FullestBlocks(block=4, parts=2, participants=1, mean=20),),
+            places=(UnitPlaces(participants=1, counts=(40, 10)),),
+        ),
+    ),
+    sources={"tensors": "recorded"},
+)
+INDEX_SETS = IndexSets(
+    version=1,
+    name="recommender",
+    tensors=(
+        TensorIndexSets(
+            name="embedding.weight", form="coo", unit="row", units=16, width=8, sets=(((0, 3, 3), ()), ((2,), (15, 0)))
         ),
     ),
     sources={"tensors": "recorded"},
@@ -400,6 +413,7 @@ SPARSE_COSTS = SparseCosts(version=1, name="lab", work=SparseWork(hash_per_index
 
 DOCUMENTS = {
     "sparsity": SPARSITY,
+    "index-sets": INDEX_SETS,
     "sparse-costs": SPARSE_COSTS,
     "trace": TRACE,
     "hardware": HARDWARE,

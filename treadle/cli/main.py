@@ -26,7 +26,7 @@ from treadle.planner.version import __version__
 
 SUBCOMMANDS = {
     "trace": ("treadle.cli.trace", "Capture, import or show the trace of a model's step."),
-    "profile": ("treadle.cli.profile", "List, show, measure or import hardware profiles."),
+    "profile": ("treadle.cli.profile", "List, show, measure, import or summarize profiles of hardware and gradients."),
     "sketch": ("treadle.cli.sketch", "List, propose or show communication sketches."),
     "plan": ("treadle.cli.plan", "Plan what one pass decides, or a whole job."),
     "generate": ("treadle.cli.generate", "Write PyTorch, MSCCL XML, MSCCL++, CUDA or NCCL tuner files."),

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 command = new_app(
-    help="""List, show, measure or import hardware profiles.
+    help="""List, show, measure, import or summarize profiles of hardware and gradients.
 
 Wherever a profile is asked for: a shipped name, a file, or `local` for this machine.
 """
@@ -286,6 +286,26 @@ def import_(
             "the file gives no latencies, so nothing can be planned on its links yet: "
             f"measure on that machine, or import again with --costs-from {names}"
         )
+
+
+@command.command()
+def sparsity(
+    *,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Index sets (npz or a document), or a sparsity.")],
+    output: Annotated[str | None, document_option("sparsity", "Write the document of sparsity to this file.")] = None,
+    picture: Annotated[
+        str | None,
+        written("--picture", kind="page", endings=(".svg", ".html", ".htm"), help="Draw it: one SVG, or a page."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Summarize how sparse gradients are: densities of sums, overlap, and how evenly non-zero units lie.
+
+    FILE is what `treadle.sparse.record` in a training script saved: index sets, or the document made from them.
+    """
+    from treadle.cli.profile_sparsity import show_sparsity
+
+    show_sparsity(file, output, picture, as_json)
 
 
 def _show_collective_fit(fit: CollectiveFit, library: LibraryFit | None, output: str, as_json: bool) -> None:

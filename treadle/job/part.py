@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from treadle.capture.load import ModelStep
     from treadle.job.kept import CostCache
+    from treadle.job.train import TrainingTask
     from treadle.planner.solver import Progress
 
 
@@ -50,9 +51,10 @@ class JobPlan(NamedTuple):
 
 
 class WantedDocument(NamedTuple):
-    """A document that the job file names: a file next to it, or one that ships with the tool."""
+    """A document that the job file names: a file next to it, or one that ships with the tool; without a name one that
+    the part records."""
 
-    name: str
+    name: str | None
     kind: type[Document]
 
 
@@ -197,6 +199,10 @@ class JobPart(ABC):
 
     def wants(self, hardware: Hardware) -> Mapping[str, WantedDocument]:
         """Documents that the job file names for this part, or that ship for `hardware`, by role."""
+        return {}
+
+    def recorded(self, task: TrainingTask, hardware: Hardware, say: Callable[[str], None]) -> Inputs:
+        """The documents of `wants` without a name, by role, as steps of the job's ranks show them."""
         return {}
 
     def with_measured(

@@ -94,7 +94,7 @@ def plan_job(
     machine = beside(path, job.hardware)
     hardware = load_hardware(machine, job.nodes)
     wants = {role: wanted for part in parts for role, wanted in part.wants(hardware).items()}
-    places = {role: beside(path, want.name) for role, want in wants.items()}
+    places = {role: beside(path, want.name) for role, want in wants.items() if want.name is not None}
     roles = {
         "trace": "trace",
         "hardware": "hardware",
@@ -104,10 +104,12 @@ def plan_job(
     for name, kind in {**kinds, "report.html": "page", "report.perfetto.json": "timeline"}.items():
         require_replaceable(out / name, kind, [str(path), machine, *places.values()])
     _say_replaced(out, job, say)
-    others: Inputs = {role: load_named(want.kind, places[role]) for role, want in wants.items()}
+    others: Inputs = {role: load_named(wants[role].kind, place) for role, place in places.items()}
     say(f"capture {job.model}")
     captured = replace(capture(load_function(job.model, path.parent), job.model), entry=job.model)
     say(f"  {len(captured.ops)} operators, {len(captured.gradient_order)} gradients")
+    for part in parts:
+        others = {**others, **part.recorded(_task(job, path), hardware, say)}
     unplanned, cache = None, CostCache(fresh=fresh)
     if measure and all(device.kind == "cpu" for device in hardware.devices):
         modelled = with_roofline(with_reading(captured), hardware)

@@ -114,10 +114,14 @@ def _optimizer_of(task: TrainingTask, step: RankStep) -> optim.Optimizer:
     return torch.optim.SGD(step.model.parameters(), lr=task.learning_rate)
 
 
+def batch_of(task: TrainingTask, rank: int, world: int, number: int) -> ModelStep:
+    """The batch of a rank in step `number`: the function's example inputs under a seed of their own, which decides
+    weights too; those are dropped."""
+    return _fresh(task, task.seed + 1 + number * world + rank)
+
+
 def _batch_of(task: TrainingTask, step: RankStep, number: int) -> ModelStep:
-    """The batch of a rank in a step: the function's example inputs under a seed of their own, which decides weights
-    too; those are dropped."""
-    return _fresh(task, task.seed + 1 + number * step.world + step.rank)
+    return batch_of(task, step.rank, step.world, number)
 
 
 def _train(task: TrainingTask, step: RankStep) -> tuple[list[Tensor], RankTraining]:

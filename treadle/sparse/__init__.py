@@ -1,8 +1,10 @@
-"""Sparse gradients of data-parallel training, exchanged under a plan: `treadle.sparse.attach(model, plan)`."""
+"""Sparse gradients of data-parallel training: `treadle.sparse.record(model)` finds out how sparse they are,
+`treadle.sparse.attach(model, plan)` exchanges them under a plan."""
 
 from __future__ import annotations
 
 from treadle.runtime.sparse.ddp import SparseHook
 from treadle.sparse.models import attach
+from treadle.sparse.recording import SparsityRecording, record
 
-__all__ = ["SparseHook", "attach"]
+__all__ = ["SparseHook", "SparsityRecording", "attach", "record"]

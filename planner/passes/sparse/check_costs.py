@@ -96,10 +96,10 @@ def _work(problem: SparseProblem, gradient: SparseGradient, size: ExchangeSize) 
         (rates.add_per_value, _added(size) * w),
         (rates.call, size.rounds),
     ]
+    if gradient.form == "coo" and (problem.devices > 1 or scheme.push == "dense"):
+        counts.append((rates.write_per_value, gradient.units * w))
     if scheme.push == "dense":
-        made = size.shard * w if gradient.form == "coo" else 0
-        counts += [(rates.write_per_value, made), (rates.write_per_value, size.shard * w)]
-        return _summed(counts)
+        return _summed([*counts, (rates.write_per_value, size.shard * w)])
     if gradient.form == "dense" or problem.devices > 1:
         counts.append((rates.scan_per_value, size.shard * w))
     else:

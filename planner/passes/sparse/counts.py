@@ -67,5 +67,7 @@ class GradientCounts:
         return self.gradient.hashed, self._larger(self.gradient.hashed)
 
     def _larger(self, fullest: tuple[int, ...]) -> tuple[int, ...]:
+        if not self.folds:
+            return fullest
         scaled = (-(-most * self.machines // self.core) for most in fullest)
         return tuple(map(min, scaled, self.gradient.unions))

@@ -1,7 +1,6 @@
 """What every scheme takes for a gradient: its link, and work before and after it.
 
-Times are counted in whole ticks, of which so many make a ns that every rate is a whole number of them. So sums are
-exact, and each time is rounded once.
+Times are counted in ticks, a fraction of a ns that divides every rate: sums are exact, and each time is rounded once.
 """
 
 from __future__ import annotations
@@ -107,13 +106,13 @@ class SchemePrices:
         return self._rates["call"] * (rounds if self.problem.machines > 1 else 0)
 
     def _before(self, scheme: Scheme, counts: GradientCounts) -> Iterator[DeviceStage]:
-        yield DeviceStage("reduce-scatter", self.inside(counts))
         if self.problem.ranks == 1:
             return
         gradient = counts.gradient
+        if gradient.form == "coo" and (self.problem.devices > 1 or scheme.push == "dense"):
+            yield DeviceStage("make dense", self._per_value("write_per_value", gradient.units, counts))
+        yield DeviceStage("reduce-scatter", self.inside(counts))
         if scheme.push == "dense":
-            if gradient.form == "coo":
-                yield DeviceStage("make dense", self._per_value("write_per_value", counts.shard, counts))
             return
         if counts.dense:
             yield DeviceStage("scan", self._per_value("scan_per_value", counts.shard, counts))

@@ -32,7 +32,7 @@ def densification(unions: Sequence[int]) -> float:
 
 
 def overlap_of(unions: Sequence[int]) -> str:
-    """How much participants have in common as the theorem tells cases apart, in two words."""
+    """The case of the theorem in two words: how much participants have in common."""
     if len(unions) <= 2:
         return f"{len(unions)} node{'s' * (len(unions) > 1)}"
     if unions[-1] == unions[0]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from treadle.planner.passes.sparse.counts import GradientCounts
-from treadle.planner.passes.sparse.problem import VALUE_BYTES, BlockCounts
+from treadle.planner.passes.sparse.problem import COUNT_BYTES, VALUE_BYTES, BlockCounts
 from treadle.planner.passes.sparse.schemes import Format, Scheme
 
 WORD_BITS, WORD_BYTES = 32, 4
@@ -122,7 +122,9 @@ def _ring(scheme: Scheme, counts: GradientCounts) -> Volume:
         sums = sum(fullest[: n - 1])
         moved, added = counts.coo(0) * (n - 1) + counts.entry * sums, sums + (n - 1) * fullest[0]
     else:
-        moved = sum(counts.several(some, fullest, 1) for some in range(1, n))
-        added = n * fullest[0]
+        # 1 to n - 1 parts of what one participant contributed, of which few enough are all as full as the fullest.
+        most = min(n - 1, own // fullest[0]) if fullest[0] else 0
+        units = fullest[0] * most * (most + 1) // 2 + own * (n - 1 - most)
+        moved, added = COUNT_BYTES * n * (n - 1) // 2 + counts.entry * units, n * fullest[0]
     moved += (n - 1) * counts.coo(fullest[n - 1])
     return Volume(moved, 4 * (n - 1), 2 * (n - 1), added)

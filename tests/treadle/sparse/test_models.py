@@ -23,6 +23,7 @@ from treadle.codegen.emit import write
 from treadle.planner.errors import InputError
 from treadle.planner.passes.sparse.decisions import SparseDecisions
 from treadle.runtime.launch import launch
+from treadle.runtime.sparse.ddp import others
 
 WIDTH = 4
 
@@ -219,6 +220,20 @@ def test_models_train_as_plain_ones_do(tmp_path: Path) -> None:
     plan = collective_plan("allreduce", line(2), MESH, size_bytes=4 * 2**12, instances=1)
     write(targets.generate(plan, "plan.json"), tmp_path)
     launch(2, two, (str(tmp_path),), timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("planned", "between"),
+    [((), [(0, 12)]), ((0,), [(3, 12)]), ((2, 1), [(0, 3), (9, 12)]), ((0, 3), [(3, 9)]), ((0, 1, 2, 3), [])],
+    ids=str,
+)
+def test_what_lies_between_planned_gradients_is_averaged(
+    planned: tuple[int, ...], between: list[tuple[int, int]]
+) -> None:
+    """A bucket of four gradients of three elements, itself a part of a larger one."""
+    buffer = torch.arange(20.0)[5:17]
+    found = [(int(part[0]) - 5, int(part[-1]) - 4) for part in others(buffer, [buffer.split(3)[at] for at in planned])]
+    assert found == between
 
 
 def four(rank: int, world: int) -> None:

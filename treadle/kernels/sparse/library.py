@@ -88,10 +88,13 @@ def thread_count(threads: int | None) -> int:
     return torch.get_num_threads() if threads is None else threads
 
 
-def require(tensor: Tensor, dtype: torch.dtype, dimensions: int, what: str) -> Tensor:
-    """The tensor on the CPU, contiguous, as it has to be. Raises InputError for another one."""
-    if tensor.dtype != dtype or tensor.dim() != dimensions or not tensor.is_contiguous() or tensor.is_cuda:
+def require(
+    tensor: Tensor, dtype: torch.dtype, dimensions: int, what: str, device: torch.device | str = "cpu"
+) -> Tensor:
+    """The tensor, contiguous and on the device, as it has to be. Raises InputError for another one."""
+    fits = tensor.dtype == dtype and tensor.dim() == dimensions and tensor.is_contiguous()
+    if not fits or tensor.device != torch.device(device):
         found = f"{what} of {str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)} on {tensor.device}"
-        wanted = f"contiguous ones of {str(dtype).removeprefix('torch.')} with {dimensions} dimensions on cpu"
+        wanted = f"contiguous ones of {str(dtype).removeprefix('torch.')} with {dimensions} dimensions on {device}"
         raise InputError(f"found {found}, expected {wanted}")
     return tensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -59,6 +59,14 @@ class Owned:
 
     def __len__(self) -> int:
         return len(self.parts)
+
+    def to(self, device: torch.device | str) -> Owned:
+        """The parts for tensors on a device."""
+        rank = self.parts[0].rank
+        rank = None if rank is None else rank.to(device)
+        return Owned(
+            tuple(replace(p, listed=None if p.listed is None else p.listed.to(device), rank=rank) for p in self.parts)
+        )
 
     def __getitem__(self, part: int) -> OwnedPart:
         return self.parts[part]

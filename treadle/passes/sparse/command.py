@@ -87,7 +87,7 @@ def command(
 
 def describe(plan: Plan[SparseDecisions]) -> None:
     """Print the figures of the plan, its gradients, and all schemes of a few of them."""
-    from treadle.passes.sparse.words import in_any_order, sent_bytes
+    from treadle.passes.sparse.words import any_order_ns, faster_in_any_order, sent_bytes
     from treadle.planner.passes.sparse.decided import cost_of
 
     decisions, proof = plan.decisions, plan.certificate
@@ -102,11 +102,9 @@ def describe(plan: Plan[SparseDecisions]) -> None:
         ("sent", f"{format_bytes(sent)} between nodes by the busiest rank, {format_bytes(dense)} dense"),
         ("lower bound", f"{format_time(int(proof.lower_bound))}, {verdict}: {proof.argument}"),
     ]
-    other = [(each, name) for each, name in in_any_order(decisions) if name != each.scheme]
-    saved = sum(cost_of(each, each.scheme).time_ns - cost_of(each, name).time_ns for each, name in other)
-    if saved:
-        names = ", ".join(dict.fromkeys(name for _, name in other))
-        would = f"{format_time(decisions.time_ns - saved)} with --any-order"
+    if other := faster_in_any_order(decisions):
+        names = ", ".join(dict.fromkeys(other.values()))
+        would = f"{format_time(any_order_ns(decisions))} with --any-order"
         rows.append(("other order", f"{would}: {names} for {many(len(other), 'gradient')}"))
     for name, text in rows:
         typer.echo(f"{name:<13}{text}")

@@ -7,15 +7,24 @@ from typing import TYPE_CHECKING
 
 from treadle.codegen.interface import Timeline
 from treadle.passes.interface import Room, RunOptions, SectionContext, Simulated
+from treadle.planner.documents.job import Job
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, format_time
 from treadle.planner.passes.sparse.decisions import SparseDecisions
+from treadle.planner.passes.sparse.job import SparseJob
 
 if TYPE_CHECKING:
+    from treadle.job.part import JobPart
     from treadle.report.page import Card, Section
 
 
 class SparseRoom(Room[SparseDecisions]):
+    def job_part(self, job: Job, where: str) -> JobPart | None:
+        from treadle.passes.sparse.job import SparsePart
+
+        section = job.section(SparseJob)
+        return None if section is None else SparsePart(section)
+
     def cards(self, plan: Plan[SparseDecisions], context: SectionContext) -> tuple[Card, ...]:
         from treadle.passes.sparse.cards import sparse_cards
 

@@ -1,13 +1,56 @@
-"""`treadle run` of sparse plans."""
+"""`treadle run` for sparse plans: every gradient exchanged as planned, dense, and by torch.distributed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from treadle.cli.output import print_run
+from treadle.codegen.targets import PLAN_NAME
 from treadle.passes.interface import RunOptions
+from treadle.planner.documents import store
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.scalars import format_bytes, format_time
 from treadle.planner.errors import InputError
+from treadle.planner.passes import require_pass
+from treadle.planner.passes.sparse.decisions import SparseDecisions
+
+BACKENDS = ("gloo", "cpu")
+"""Both are processes over gloo; the second is the default of `treadle run`."""
 
 
 def run_sparse(folder: Path, options: RunOptions) -> None:
-    """Raises InputError: nothing executes sparse plans yet."""
-    raise InputError("sparse plans cannot run yet", where=str(folder))
+    """Exchange random gradients of about the plan's counts on as many processes as it has ranks, and print what they
+    found. Raises InputError for another back end or number of ranks, and what `run_folder` raises."""
+    from treadle.runtime.sparse.compare import run_folder
+
+    if options.backend not in BACKENDS:
+        text = f"found {options.backend}, expected gloo; on GPUs attach the plan in a training script"
+        raise InputError(text, where="--backend")
+    file = folder / PLAN_NAME
+    decisions = require_pass(store.load(file, Plan), SparseDecisions, str(file)).decisions
+    options.require_world((None, decisions.problem.ranks), "the plan has that many ranks")
+    result = run_folder(folder, steps=options.steps, timeout=options.timeout)
+    lines = [
+        f"{result['world']} ranks over gloo on the links of this machine; random gradients of about the plan's counts",
+        *(line for each in result["gradients"] for line in gradient_lines(each)),
+    ]
+    print_run("run-sparse", folder, result, lines, options.as_json)
+
+
+def gradient_lines(found: dict[str, Any]) -> Iterator[str]:
+    """What was found of one gradient."""
+    from treadle.runtime.sparse.compare import off_by
+
+    moved, times = found["bytes"], found["time_ns"]
+    sums = "equal to the dense ones" if found["sums_equal"] else "not those of a dense exchange"
+    exact = "as counted for these index sets" if moved["exact"] else "not as counted for these index sets"
+    yield f"  {found['name']} by {found['scheme']}: sums {sums}"
+    yield (f"    bytes   {format_bytes(moved['planned'])} planned, {format_bytes(moved['measured'])} measured, {exact}")
+    yield f"    time    {format_time(times['planned'])} planned, {format_time(times['measured'])} measured"
+    yield f"    dense   {format_time(times['dense_planned'])} planned, {format_time(times['dense_measured'])} measured"
+    yield f"    torch   {format_time(times['torch_measured'])} measured of its own allreduce"
+    line = off_by(found["name"], times["planned"], times["measured"], times["link_planned"], times["link_measured"])
+    if line is not None:
+        yield f"    off     {line}"

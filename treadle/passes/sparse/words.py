@@ -36,7 +36,7 @@ def summary(plan: Plan[SparseDecisions]) -> dict[str, Any]:
         "sent_bytes": sent_bytes(decisions),
         "time_ns": decisions.time_ns,
         "dense_ns": decisions.dense_ns,
-        "any_order_ns": sum(cost_of(each, name).time_ns for each, name in in_any_order(decisions)),
+        "any_order_ns": any_order_ns(decisions),
         "lower_bound_ns": int(proof.lower_bound),
         "gap": proof.gap,
         "optimal": proof.optimal,
@@ -54,10 +54,21 @@ def sent_bytes(decisions: SparseDecisions, scheme: str | None = None) -> int:
     return sum(cost_of(plan, scheme or plan.scheme).bytes for plan in decisions.gradients)
 
 
-def in_any_order(decisions: SparseDecisions) -> list[tuple[GradientPlan, str]]:
-    """The cheapest scheme of every gradient if sums may add participants in any order that is the same on all."""
-    machines = decisions.problem.machines
-    return [(each, cheapest(each.costs, machines, "same").scheme) for each in decisions.gradients]
+def faster_in_any_order(decisions: SparseDecisions) -> dict[str, str]:
+    """The scheme of every gradient, by its name, that takes less time than that of the plan, and whose sums add the
+    participants in another order that is the same on all of them."""
+    found = {each.name: cheapest(each.costs, decisions.problem.machines, "same") for each in decisions.gradients}
+    return {
+        each.name: found[each.name].scheme
+        for each in decisions.gradients
+        if found[each.name].time_ns < cost_of(each, each.scheme).time_ns
+    }
+
+
+def any_order_ns(decisions: SparseDecisions) -> int:
+    """What the exchange would take with these schemes."""
+    faster = faster_in_any_order(decisions)
+    return sum(cost_of(each, faster.get(each.name, each.scheme)).time_ns for each in decisions.gradients)
 
 
 def density(problem: SparseProblem, gradient: SparseGradient, participants: int = 1) -> float:

@@ -15,6 +15,7 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
 from treadle.planner.passes import require_pass
 from treadle.planner.passes.sparse.decisions import SparseDecisions
+from treadle.planner.passes.sparse.job import OTHERS
 from treadle.runtime.agreement import agreed
 from treadle.runtime.sparse.ddp import SparseHook, reduced_parameters
 from treadle.runtime.sparse.exchange import SparseExchange
@@ -62,6 +63,8 @@ def planned_parameters(decisions: SparseDecisions, parameters: Mapping[str, P], 
     found = {}
     for gradient in decisions.problem.gradients:
         name = gradient.name
+        if name == OTHERS and name not in parameters:
+            continue  # DistributedDataParallel has them in its own buckets
         if name not in parameters:
             raise InputError(f"found no parameter {name!r} that takes a gradient, expected that of the plan")
         parameter = found[name] = parameters[name]

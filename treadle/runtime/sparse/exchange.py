@@ -14,7 +14,7 @@ from treadle.runtime.agreement import agreed, agreed_on
 from treadle.runtime.scope_groups import ScopeGroups, scope_groups
 from treadle.runtime.sparse.gradient import GradientExchange
 from treadle.runtime.sparse.mail import GroupTransport, carried, in_lockstep, together
-from treadle.runtime.sparse.tally import Growth, Tally
+from treadle.runtime.sparse.tally import ExchangeTally, Growth
 from treadle.runtime.watch import NAMING_SECONDS, lost_rank, watch_of
 
 log = logging.getLogger("treadle.sparse")
@@ -39,7 +39,7 @@ class SparseExchange:
         self.gradients = agreed(lambda: gradients_of(decisions, rank, device))
         self.watch = watch_of(distributed.group.WORLD, lambda lost: None)
         self.seen: set[str] = set()
-        self.last: dict[str, Tally] = {}
+        self.last: dict[str, ExchangeTally] = {}
         self.growths: list[Growth] = []
         self.sent = 0
 
@@ -61,7 +61,7 @@ class SparseExchange:
 
         found = checked() if self.seen.issuperset(gradients) else agreed(checked)
         self.seen.update(gradients)
-        tallies = {name: Tally(name, each.scheme.name) for name, each in found.items()}
+        tallies = {name: ExchangeTally(name, each.scheme.name) for name, each in found.items()}
         steps = {name: each.steps(gradients[name], tallies[name]) for name, each in found.items()}
         try:
             totals = carried(together(steps), self.transport)
@@ -74,7 +74,7 @@ class SparseExchange:
             self._record(tally)
         return totals
 
-    def _record(self, tally: Tally) -> None:
+    def _record(self, tally: ExchangeTally) -> None:
         name = tally.gradient
         self.last[name] = tally
         self.sent += tally.sent()
@@ -90,11 +90,11 @@ class SparseExchange:
 
 def exchange_all(
     exchanges: Sequence[Mapping[str, GradientExchange]], name: str, gradients: Sequence[Tensor]
-) -> tuple[list[Tensor], list[Tally]]:
+) -> tuple[list[Tensor], list[ExchangeTally]]:
     """The sums that the ranks of one process find, and what each did, in the order of ranks. `exchanges` are the
     `gradients_of` each rank."""
     found = [_checked(each, name, gradient) for each, gradient in zip(exchanges, gradients, strict=True)]
-    tallies = [Tally(name, each.scheme.name) for each in found]
+    tallies = [ExchangeTally(name, each.scheme.name) for each in found]
     steps = [each.steps(given, tally) for each, given, tally in zip(found, gradients, tallies, strict=True)]
     return in_lockstep(steps), tallies
 

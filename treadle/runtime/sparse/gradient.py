@@ -20,7 +20,7 @@ from treadle.runtime.sparse.division import Division, Hashed, Ranges
 from treadle.runtime.sparse.entries import Entries
 from treadle.runtime.sparse.mail import Exchange
 from treadle.runtime.sparse.participant import Participant, Parts
-from treadle.runtime.sparse.tally import Growth, Tally
+from treadle.runtime.sparse.tally import ExchangeTally, Growth
 
 WITHIN = "sparse-ps"
 """How the ranks of a node exchange COO gradients: even ranges, with indices."""
@@ -62,7 +62,7 @@ class GradientExchange:
             found = f"{given.sparse_dim()} sparse dimensions of shape {tuple(given.shape[: given.sparse_dim()])}"
             raise InputError(f"found {found} of {name!r}, expected one of {units} as in the plan")
 
-    def steps(self, given: Tensor, tally: Tally) -> Exchange[Tensor]:
+    def steps(self, given: Tensor, tally: ExchangeTally) -> Exchange[Tensor]:
         """The sum of a gradient that `check` accepts over all ranks."""
         own = self._own(given)
         if self.intra is None:
@@ -101,7 +101,7 @@ class GradientExchange:
             return participant.contribution(self._dense(own, sum(participant.division.sizes)))
         return dict(enumerate(participant.division.of_entries(own)))
 
-    def _between(self, own: Tensor | Entries, tally: Tally) -> Exchange[Tensor | Entries]:
+    def _between(self, own: Tensor | Entries, tally: ExchangeTally) -> Exchange[Tensor | Entries]:
         """The sum over participants of what this one brings: dense where it is, else entries in ascending order."""
         memory = self.inter.division.memory if isinstance(self.inter.division, Hashed) else None
         slots, retries = (None, 0) if memory is None else (_slots(memory), memory.retries)

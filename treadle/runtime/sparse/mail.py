@@ -6,6 +6,7 @@ between processes; `in_lockstep` between ranks of one process.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict, deque
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -40,8 +41,11 @@ class GroupTransport:
 
     def __init__(self, groups: Mapping[Scope, Any], device: torch.device) -> None:
         self.groups, self.device = groups, device
+        self.waited_ns = dict.fromkeys(groups, 0)
+        """Time in `carry` so far."""
 
     def carry(self, mail: Mail) -> Received:
+        start = time.perf_counter_ns()
         received = {
             rank: torch.empty(words, dtype=torch.int32, device=self.device) for rank, words in mail.expected.items()
         }
@@ -51,6 +55,7 @@ class GroupTransport:
         if work:
             for each in distributed.batch_isend_irecv(work):
                 each.wait()
+        self.waited_ns[mail.scope] += time.perf_counter_ns() - start
         return received
 
 

@@ -13,14 +13,14 @@ from treadle.planner.passes.sparse.schemes import Scheme
 from treadle.runtime.sparse.division import Division, Ranges
 from treadle.runtime.sparse.entries import Entries
 from treadle.runtime.sparse.mail import Exchange, Mail, Scope
-from treadle.runtime.sparse.tally import Tally
-from treadle.runtime.sparse.wires import Payload, Wire, wire
+from treadle.runtime.sparse.tally import ExchangeTally
+from treadle.runtime.sparse.wires import Payload, WireFormat, wire
 
 Parts = dict[int, Entries]
 """Entries of parts, by part."""
 
 
-class Round(NamedTuple):
+class OwnRound(NamedTuple):
     """The hops of one participant in a round, by the rank of the other side."""
 
     sent: dict[int, list[SparseHop]]
@@ -55,10 +55,10 @@ class Participant:
         self.push_wire = wire(scheme.push, division, width, device, block)
         self.pull_wire = wire(scheme.pull or "coo", division, width, device, block)
 
-    def _mine(self, rounds: Rounds) -> list[Round]:
+    def _mine(self, rounds: Rounds) -> list[OwnRound]:
         found = []
         for hops in rounds:
-            mine = Round({}, {})
+            mine = OwnRound({}, {})
             for hop in hops:
                 if hop.src == self.place:
                     mine.sent.setdefault(self.ranks[hop.dst], []).append(hop)
@@ -74,7 +74,7 @@ class Participant:
             return dict(enumerate(self.division.slices(values)))
         return dict(enumerate(self.division.of_dense(values)))
 
-    def push(self, own: Parts, tally: Tally) -> Exchange[Parts]:
+    def push(self, own: Parts, tally: ExchangeTally) -> Exchange[Parts]:
         """Contribute; returns the sums of the parts that this participant adds up."""
         mine = frozenset((self.place,))
         held = {part: {mine: Held(entries)} for part, entries in own.items()}
@@ -88,7 +88,7 @@ class Participant:
                 self._take(held[hop.part], hop, item)
         return {part: self._sum(part, held[part]) for part in self._owned()}
 
-    def pull(self, sums: Parts, tally: Tally) -> Exchange[Parts]:
+    def pull(self, sums: Parts, tally: ExchangeTally) -> Exchange[Parts]:
         """Hand sums out; returns those of all parts."""
         packed: dict[int, Payload] = {}
         for number, each in enumerate(self.pull_rounds):
@@ -138,7 +138,13 @@ class Participant:
         return self.division.add(part, [held[workers].entries for workers in sorted(held, key=min)])
 
     def _round(
-        self, form: Wire, each: Round, outgoing: dict[int, list[Payload]], stage: str, number: int, tally: Tally
+        self,
+        form: WireFormat,
+        each: OwnRound,
+        outgoing: dict[int, list[Payload]],
+        stage: str,
+        number: int,
+        tally: ExchangeTally,
     ) -> Exchange[list[tuple[SparseHop, Held]]]:
         """Send payloads and return those that arrive, by their hops: heads first, whose sizes are known, then what they
         announce. Ranks without a message take these two steps too, so that all take the same ones."""

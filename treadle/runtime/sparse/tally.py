@@ -37,7 +37,7 @@ class Growth(NamedTuple):
 
 
 @dataclass
-class Tally:
+class ExchangeTally:
     """One exchange of one gradient on this rank."""
 
     gradient: str

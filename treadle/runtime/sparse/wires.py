@@ -35,7 +35,7 @@ class Opened(NamedTuple):
     words: int
 
 
-class Wire(ABC):
+class WireFormat(ABC):
     """One format, for gradients of `width` values a unit that are divided into parts."""
 
     def __init__(self, division: Division, width: int, device: torch.device) -> None:
@@ -58,7 +58,7 @@ class Wire(ABC):
         return words.view(torch.float32).view(-1, self.width)
 
 
-class Coo(Wire):
+class CooFormat(WireFormat):
     """A count; indices and values."""
 
     def head_words(self, part: int) -> int:
@@ -77,7 +77,7 @@ class Coo(Wire):
         return Entries(body[:count], self._values(body[count:]))
 
 
-class Bitmap(Wire):
+class BitmapFormat(WireFormat):
     """A bit for each unit of the part; values in ascending order of units."""
 
     def head_words(self, part: int) -> int:
@@ -94,7 +94,7 @@ class Bitmap(Wire):
         return Opened(indices, head, len(indices) * self.width)
 
 
-class Blocks(Wire):
+class BlocksFormat(WireFormat):
     """A bit for each block of units of a range; the values of whole blocks."""
 
     def __init__(self, division: Division, width: int, device: torch.device, size: int) -> None:
@@ -133,7 +133,7 @@ class Blocks(Wire):
         return int(present.sum()) * self.size - (missing if bool(present[-1]) else 0)
 
 
-class Dense(Wire):
+class DenseFormat(WireFormat):
     """All values of the part, without a head."""
 
     def head_words(self, part: int) -> int:
@@ -146,19 +146,19 @@ class Dense(Wire):
         return Opened(None, None, self.division.sizes[part] * self.width)
 
 
-def wire(form: Format, division: Division, width: int, device: torch.device, block: int | None) -> Wire:
+def wire(form: Format, division: Division, width: int, device: torch.device, block: int | None) -> WireFormat:
     """Raises ValueError for blocks without a size, and of parts that are no ranges."""
     match form:
         case "coo":
-            return Coo(division, width, device)
+            return CooFormat(division, width, device)
         case "bitmap":
-            return Bitmap(division, width, device)
+            return BitmapFormat(division, width, device)
         case "dense":
-            return Dense(division, width, device)
+            return DenseFormat(division, width, device)
         case "blocks":
             if block is None:
                 raise ValueError("blocks have no size")
-            return Blocks(division, width, device, block)
+            return BlocksFormat(division, width, device, block)
 
 
 def _words(values: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from treadle.cli.main import run
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.sparsity import UnionCount
+from treadle.planner.passes.sparse.problem import SparseProblem
 
 PROBLEM = ["plan", "sparse", "--problem", "problem.json", "-o", "plan.json"]
 RECORDED = ["plan", "sparse", "--sparsity", "sparsity.json", "--hardware", "hosts-2x2", "-o", "plan.json"]
@@ -60,6 +61,21 @@ def test_a_faster_order_of_sums_is_named_and_can_be_had(files: Path, capsys: pyt
     free = json.loads(capsys.readouterr().out)
     assert free["time_ns"] == free["any_order_ns"] == strict["any_order_ns"]
     assert [each["scheme"] for each in free["gradients"]] == ["sparcml"]
+
+
+def test_of_many_gradients_the_largest_are_shown(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    problem = store.load(files / "problem.json", SparseProblem)
+    many = tuple(
+        replace(problem.gradients[0], name=f"table{place}", units=100_000 * (1 + place % 24)) for place in range(25)
+    )
+    store.save(replace(problem, gradients=many), files / "problem.json")
+    assert run(PROBLEM) == 0
+    printed = capsys.readouterr().out
+    assert "25, exchanged by 4 nodes" in printed
+    assert "and 5 smaller gradients" in printed
+    assert printed.count("Balanced Parallelism") == 1
+    assert "\ntable23: " in printed
+    assert "table0 " not in printed
 
 
 def test_recorded_sparsity_is_planned_for_a_machine(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

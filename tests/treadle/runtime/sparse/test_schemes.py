@@ -13,6 +13,7 @@ from tests.treadle.runtime.sparse.gradients import coo, dense_sum, random_gradie
 from tests.treadle.runtime.sparse.plans import decisions_of
 from treadle.planner.documents.sparsity import Form
 from treadle.planner.passes.sparse.schemes import SCHEMES, Scheme
+from treadle.planner.passes.sparse.traffic import traffic
 from treadle.runtime.sparse.exchange import exchange_all, gradients_of
 
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -113,3 +114,25 @@ def test_explicit_zeros_of_a_gradient_keep_their_index() -> None:
 def test_formats_without_indices_give_back_what_is_not_zero(scheme: str) -> None:
     for got in summed(scheme, "coo", [coo([1], torch.ones(1, 1), 9), coo([8], torch.ones(1, 1), 9)]):
         assert got.indices().tolist() == [[1, 8]]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
+def test_bytes_of_every_round_are_those_that_the_planner_counts(scheme: Scheme, form: Form) -> None:
+    for n, units, width in ((2, 70, 1), (5, 40, 2), (8, 5, 3)):
+        gradients = random_gradients(np.random.default_rng(4), n, form, units, width)
+        decisions = decisions_of(("table", scheme.name, form, units, width), machines=n, block=4)
+        ranks = [gradients_of(decisions, rank) for rank in range(n)]
+        _, tallies = exchange_all(ranks, "table", gradients)
+        sets = [nonzero(each) for each in gradients]
+        played = traffic(scheme, sets, units, width, seed=decisions.seeds[0], block=4)
+        for rank, tally in enumerate(tallies):
+            found = [(sum(each.sent.values()), sum(each.received.values())) for each in tally.rounds]
+            assert found == [(each.sent[rank], each.received[rank]) for each in played], (n, rank)
+
+
+def nonzero(gradient: Tensor) -> np.ndarray:
+    """Ascending units of a gradient: those with an index, or that are not zero."""
+    if gradient.layout == torch.sparse_coo:
+        return np.unique(gradient._indices()[0].numpy())
+    return np.flatnonzero(gradient.any(1).numpy())

@@ -15,11 +15,11 @@ from treadle.planner.passes.sparse.schemes import SCHEMES
 from treadle.runtime.sparse.exchange import gradients_of
 from treadle.runtime.sparse.gradient import GradientExchange
 from treadle.runtime.sparse.mail import Exchange, in_lockstep, together
-from treadle.runtime.sparse.tally import Tally
+from treadle.runtime.sparse.tally import ExchangeTally
 
 
 def steps(exchanges: Mapping[str, GradientExchange], gradients: Mapping[str, Tensor]) -> Exchange[dict[str, Tensor]]:
-    return together({name: exchanges[name].steps(each, Tally(name, "any")) for name, each in gradients.items()})
+    return together({name: exchanges[name].steps(each, ExchangeTally(name, "any")) for name, each in gradients.items()})
 
 
 @pytest.mark.parametrize(("machines", "devices"), [(2, 1), (5, 1), (3, 2), (1, 2)])

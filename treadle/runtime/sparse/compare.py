@@ -122,9 +122,8 @@ def off_by(name: str, planned_ns: int, measured_ns: int, link_planned_ns: int, l
     term = max(terms, key=lambda each: abs(terms[each][1] - terms[each][0]))
     planned, measured = (each / 1e6 for each in terms[term])
     whole = measured_ns / max(1, planned_ns)
-    return (
-        f"{name} takes {whole:.2f}x of its prediction, most of it {term}: {planned:.3f} ms planned, {measured:.3f} ms"
-    )
+    sizes = f"{planned:.3f} ms planned, {measured:.3f} ms measured"
+    return f"{name} takes {whole:.2f}x of its prediction, most of it {term}: {sizes}"
 
 
 def _slowest(times: Sequence[Sequence[int]]) -> int:

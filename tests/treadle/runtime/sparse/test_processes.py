@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +14,7 @@ from torch import distributed
 
 from tests.treadle.runtime.sparse.gradients import coo, dense_sum, random_gradients
 from tests.treadle.runtime.sparse.plans import decisions_of
+from treadle.host.loopback import stay_on_loopback
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.sparse.decisions import SparseDecisions
 from treadle.runtime.launch import launch
@@ -60,15 +66,18 @@ def refused(rank: int, world: int, decisions: SparseDecisions) -> list[str]:
     return [*found, str(error.value)]
 
 
-def ends_early(rank: int, world: int, decisions: SparseDecisions) -> str:
-    exchange = SparseExchange(decisions)
+def ends_early(rank: int, folder: str, decisions: SparseDecisions) -> None:
+    stay_on_loopback()
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=3)
+    exchange, gradient = SparseExchange(decisions), coo([1], torch.ones(1, 3), 60)
+    exchange.exchange("hashed", gradient)
     if rank == 1:
-        distributed.barrier()
-        raise SystemExit(3)
-    gradient = coo([1], torch.ones(1, 3), 60)
-    distributed.barrier()
-    while True:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
         exchange.exchange("hashed", gradient)
+    except CheckFailed as error:
+        (Path(folder) / f"{rank}").write_text(str(error))
+    os._exit(0)
 
 
 def test_three_processes_add_up_their_gradients() -> None:
@@ -95,6 +104,17 @@ def test_a_gradient_or_plan_of_one_rank_is_refused_on_all_of_them() -> None:
 
 
 @pytest.mark.slow
-def test_a_rank_that_ends_is_named() -> None:
-    with pytest.raises(CheckFailed, match="rank 1"):
-        launch(3, ends_early, (decisions_of(*TABLES, machines=3),), TIMEOUT)
+def test_a_rank_that_ends_is_named_by_the_others(tmp_path: Path) -> None:
+    context, decisions = multiprocessing.get_context("spawn"), decisions_of(*TABLES, machines=3)
+    processes = [context.Process(target=ends_early, args=(rank, str(tmp_path), decisions)) for rank in range(3)]
+    for process in processes:
+        process.start()
+    try:
+        for process in processes:
+            process.join(TIMEOUT)
+        assert [process.exitcode for process in processes] == [0, -signal.SIGKILL, 0]
+    finally:
+        for process in processes:
+            process.kill()
+    for rank in (0, 2):
+        assert (tmp_path / f"{rank}").read_text() == "rank 1 ended; gradients cannot be exchanged without it"

@@ -39,7 +39,7 @@ def from_sparsity(file: str, hardware: str, nodes: int | None, costs: str | None
     known = None if name is None else load_named(SparseCosts, name)
     if known is None:
         note(
-            "no costs of kernels ship for this kind of device: their work takes no time; --costs FILE takes measured ones"
+            "no costs of kernels ship for this kind of device, so work takes no time; --costs FILE takes measured ones"
         )
     elif name is not None:
         inputs["costs"] = InputRef(file=name, digest=store.digest(known))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from benchmarks.common import Row, Table, gpu_milliseconds
 from benchmarks.gpu.items import Kernel, Outcome
-from treadle.kernels.sparse import PartitionMemory, gpu_sums, owned, ranges
+from treadle.kernels.sparse import PartitionMemory, aggregate, decode, gather, gpu_sums, owned, ranges
 from treadle.kernels.sparse.gpu import GpuKernels, HashMemory
 from treadle.planner.errors import CheckFailed
 from treadle.planner.passes.sparse.hashing import DEFAULT_SEEDS, ranged
@@ -72,6 +72,9 @@ def differences(made: GpuKernels, units: int, width: int, device: str) -> list[s
         ):
             findings.append(f"bitmap of part {part.part}")
         made.write(out, indices, sums, 1 / 4)
+        public = (*aggregate(contributions, part), decode(bitmap, part), gather(out, indices))
+        if not all(map(torch.equal, public, (bitmap, sums, indices, sums / 4))):
+            findings.append(f"functions by device, part {part.part}")
     return findings if torch.equal(out, total / 4) else [*findings, "the sums in the order of workers"]
 
 

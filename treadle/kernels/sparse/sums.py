@@ -16,7 +16,7 @@ from treadle.planner.errors import InputError
 
 def gather(values: Tensor, indices: Tensor, threads: int | None = None) -> Tensor:
     """Rows [N, w] of float32 [U, w] at indices int32 [N]. Raises InputError for an index that is none of its rows; on
-    GPUs, which nobody waits for here, that becomes a row of NaN."""
+    GPUs, whose results are not awaited here, the row is NaN instead."""
     require(indices, torch.int32, 1, "indices", values.device)
     require(values, torch.float32, 2, "values", values.device)
     if values.is_cuda:
@@ -94,7 +94,8 @@ def decode(bitmap: Tensor, part: OwnedPart, threads: int | None = None) -> Tenso
 
 def write(indices: Tensor, values: Tensor, out: Tensor, scale: float = 1.0, threads: int | None = None) -> None:
     """Write values float32 [N, w] times `scale` to the rows `indices` int32 [N] of `out` [U, w], and zeros to all
-    others. Raises InputError for an index that is none of its rows; GPUs, which nobody waits for here, ignore it."""
+    others. Raises InputError for an index that is none of its rows; GPUs, whose results are not awaited here, ignore
+    it."""
     _entries(indices, torch.int32, values)
     require(out, torch.float32, 2, "out", values.device)
     units, width = out.shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 from pathlib import Path
 
@@ -15,9 +16,29 @@ from treadle.kernels.sparse.gpu import GpuKernels, HashMemory
 from treadle.kernels.sparse.owned import OwnedPart
 from treadle.planner.errors import InputError
 from treadle.planner.passes.sparse.hashing import DEFAULT_SEEDS, ranged
-from treadle.runtime.native_build import compile_library
+from treadle.runtime.native_build import Target, compile_library
 
 HERE = Path(__file__).parent
+ATOMICS = """
+#include "treadle_device.h"
+extern "C" __attribute__((visibility("default"))) void atomics(uint32_t *word, uint32_t *before) {
+    using namespace treadle;
+    const auto work = [=] {
+        before[0] = compare_and_swap(word, 0, 5);
+        before[1] = compare_and_swap(word, 0, 6);
+        before[2] = fetch_add(word, 2);
+        set_in(word, 8);
+        before[3] = uint32_t(ones_of(*word));
+    };
+#ifdef TREADLE_PROCESS
+    work();
+#else
+    fibers::World world;
+    world.queue(1, 1, work);
+    world.run(1);
+#endif
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -225,6 +246,15 @@ def test_memory_that_the_kernels_do_not_take_is_refused() -> None:
     for slots, serial, seeds in ((4, 4, (1,)), (4, 4, (1,) * 10), (2**31, 0, (1, 2)), (1, 2**31, (1, 2))):
         with pytest.raises(InputError, match="2 to 9 seeds"):
             HashMemory.of(torch.empty(0), 1, slots, serial, seeds)
+
+
+@pytest.mark.parametrize("target", ["fibers", "process"])
+def test_atomic_operations_are_the_same_in_the_bodies_for_cpus(target: Target) -> None:
+    library = ctypes.CDLL(str(compile_library({**gpu.texts(), "atomics.cpp": ATOMICS}, "atomics.cpp", target)))
+    word, before = numbers(0), numbers(9, 9, 9, 9)
+    library.atomics(ctypes.c_void_p(word.data_ptr()), ctypes.c_void_p(before.data_ptr()))
+    assert word.tolist() == [5 + 2 | 8]
+    assert before.tolist() == [0, 5, 5, 4]
 
 
 @pytest.mark.slow

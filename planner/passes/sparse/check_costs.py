@@ -62,10 +62,11 @@ def counted_slots(gradient: SparseGradient, parts: int) -> HashSlots:
 
 
 def link_ns(problem: SparseProblem, messages: int, sent: int) -> int:
-    """ns between nodes: the link is that of a whole node, all of whose ranks send as much."""
+    """ns between nodes: the link is that of a whole node, all of whose ranks send as much; messages are shared by all
+    gradients."""
     if problem.machines == 1 or problem.inter is None:
         return 0
-    return _half_up(_link(problem.inter, Fraction(messages), Fraction(problem.devices * sent)))
+    return _half_up(_link(problem.inter, Fraction(messages, len(problem.gradients)), Fraction(problem.devices * sent)))
 
 
 def _link(link: GradientLink, messages: Fraction, sent: Fraction) -> Fraction:

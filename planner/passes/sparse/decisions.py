@@ -59,7 +59,7 @@ class SparseDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", ta
     """Seeds of the hash function that deals units out to parts, then of those that place them within one."""
     sums: Sums
     time_ns: Count
-    """The exchange of all gradients, one after the other."""
+    """The exchange of all gradients."""
     dense_ns: Count
     """The same with every gradient dense."""
 

@@ -144,13 +144,14 @@ class SchemePrices:
 
 
 def _rates(problem: SparseProblem) -> dict[str, Fraction]:
-    """ns for each item: those of the work by their names, those of links for a message or a byte of a participant."""
+    """ns for each item: those of the work by their names, those of links for a byte of a participant, and for a message
+    the share that one gradient has of it."""
     devices, link = problem.devices, GradientLink(beta_us_per_MB=0)
     inter = problem.inter if problem.inter is not None and problem.machines > 1 else link
     intra = problem.intra if problem.intra is not None and devices > 1 else link
     return {
         **{name: Fraction(getattr(problem.work, name)) for name in problem.work.__struct_fields__},
-        "message": 1000 * Fraction(inter.alpha_us),
+        "message": 1000 * Fraction(inter.alpha_us) / len(problem.gradients),
         "byte": 1000 * devices * Fraction(inter.beta_us_per_MB) / MB,
         "steps inside": 1000 * (devices - 1) * Fraction(intra.alpha_us),
         "byte inside": 1000 * Fraction(devices - 1, devices) * Fraction(intra.beta_us_per_MB) / MB,

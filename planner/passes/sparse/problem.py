@@ -56,7 +56,8 @@ class SparseGradient(Record, frozen=True, kw_only=True):
 
 
 class SparseProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="sparse-problem"):
-    """`machines` participants with `devices` ranks each, all alike. Gradients are exchanged one after the other.
+    """`machines` participants with `devices` ranks each, all alike. Gradients are exchanged together: what one
+    sends to another at a time is one message, of whose alpha each gradient has an equal share.
 
     `inter` is the link of a whole node, which its ranks share; `intra` that of one rank to the others of its node.
     """

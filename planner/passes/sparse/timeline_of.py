@@ -1,4 +1,4 @@
-"""The timeline of a plan: the gradients one after the other, each with work before and after its messages."""
+"""The timeline of a plan: the gradients in a row, each with work before and after its share of the messages."""
 
 from __future__ import annotations
 

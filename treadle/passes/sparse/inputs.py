@@ -38,11 +38,13 @@ def from_sparsity(file: str, hardware: str, nodes: int | None, costs: str | None
     name = costs or shipped_costs(profile)
     known = None if name is None else load_named(SparseCosts, name)
     if known is None:
-        note("no costs of kernels ship for this kind of device: their work is taken as no time; --costs FILE has yours")
+        note(
+            "no costs of kernels ship for this kind of device, so work takes no time; --costs FILE takes measured ones"
+        )
     elif name is not None:
         inputs["costs"] = InputRef(file=name, digest=store.digest(known))
         if costs is None:
-            note(f"work is priced as on {known.name}; --costs FILE has yours")
+            note(f"work is priced as on {known.name}; --costs FILE takes measured ones")
     return problem_of(sparsity, profile, known), inputs
 
 

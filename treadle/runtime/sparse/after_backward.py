@@ -39,23 +39,17 @@ class AfterBackward:
         self.world = distributed.get_world_size()
 
     def __call__(self) -> None:
-        for name in self.order:
+        given = {name: packed(self.others) if name == OTHERS else ready(self.parameters[name]) for name in self.order}
+        for name, total in self.exchange.exchange_together(given).items():
+            mean = total.div_(self.world)
             if name == OTHERS:
-                self._together()
+                unpack(mean, self.others)
             else:
-                parameter = self.parameters[name]
-                parameter.grad = self._mean(name, ready(parameter))
+                self.parameters[name].grad = mean
 
     def kept(self) -> list[Tensor]:
         """The tensors that live from one step to the next."""
         return kept_tensors(self.exchange)
-
-    def _mean(self, name: str, gradient: Tensor) -> Tensor:
-        return self.exchange.exchange(name, gradient).div_(self.world)
-
-    def _together(self) -> None:
-        flat = packed(self.others)
-        unpack(self._mean(OTHERS, flat), self.others)
 
 
 def ready(parameter: nn.Parameter) -> Tensor:

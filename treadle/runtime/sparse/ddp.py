@@ -3,8 +3,8 @@
 PyTorch calls the hook with buckets of dense gradients, and with a bucket for each sparse one. The parts of a bucket
 that the plan does not name are averaged at once, while the backward pass goes on: by the planned allreduce that
 treadle.comm has for the ranks of the model, else as DistributedDataParallel does it. The gradients of the plan are
-exchanged after the last bucket, one after the other in the order of the plan, which is the same on all ranks and what
-the plan's time is for. Dense messages have arrived by then.
+exchanged after the last bucket, together and in the order of the plan, which is the same on all ranks. Dense messages
+may be on their way meanwhile.
 
 Buckets are not numbered in the first iteration of a static graph; the last one is that which completes the parameters.
 """
@@ -107,14 +107,12 @@ class SparseHook:
 
     def _finish(self) -> None:
         buckets = self.buckets
+        views = {name: view for bucket in buckets for name, view in bucket.planned.items()}
+        sums = self.exchange.exchange_together({name: views[name] for name in self.order if name in views})
+        means = {name: each.div_(self.world) for name, each in sums.items()}
         for bucket in buckets:
             for work in bucket.works:
                 work.wait()
-        gradients = {name: view for bucket in buckets for name, view in bucket.planned.items()}
-        means = {
-            name: self.exchange.exchange(name, gradients[name]).div_(self.world)
-            for name in self.order if name in gradients
-        }  # fmt: skip
         for bucket in buckets:
             bucket.future.set_result(bucket.result(means))
         self.iterations += not self.closed

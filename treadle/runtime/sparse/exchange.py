@@ -13,7 +13,7 @@ from treadle.planner.passes.sparse.decisions import SparseDecisions
 from treadle.runtime.agreement import agreed, agreed_on
 from treadle.runtime.scope_groups import ScopeGroups, scope_groups
 from treadle.runtime.sparse.gradient import GradientExchange
-from treadle.runtime.sparse.mail import GroupTransport, carried, in_lockstep
+from treadle.runtime.sparse.mail import GroupTransport, carried, in_lockstep, together
 from treadle.runtime.sparse.tally import ExchangeTally, Growth
 from treadle.runtime.watch import NAMING_SECONDS, lost_rank, watch_of
 
@@ -44,32 +44,44 @@ class SparseExchange:
         self.sent = 0
 
     def exchange(self, name: str, gradient: Tensor) -> Tensor:
-        """The sum of gradient `name` over all ranks, which call it together: dense, or a coalesced COO tensor, as it is
-        given. It may share memory with the gradient.
+        """The sum of gradient `name` over all ranks, as `exchange_together` finds it."""
+        return self.exchange_together({name: gradient})[name]
+
+    def exchange_together(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The sums of gradients over all ranks, which call it together with the same names in the same order: dense, or
+        coalesced COO tensors, as they are given. They may share memory with the gradients. What they send to one rank
+        at a time is one message.
 
         Raises InputError for a gradient that is not as the plan has it: at its first exchange on all ranks alike.
         CheckFailed names a rank that ended.
         """
-        if name in self.seen:
-            found = _checked(self.gradients, name, gradient)
-        else:
-            found = agreed(lambda: _checked(self.gradients, name, gradient))
-            self.seen.add(name)
-        tally = ExchangeTally(name, found.scheme.name)
+
+        def checked() -> dict[str, GradientExchange]:
+            return {name: _checked(self.gradients, name, gradient) for name, gradient in gradients.items()}
+
+        found = checked() if self.seen.issuperset(gradients) else agreed(checked)
+        self.seen.update(gradients)
+        tallies = {name: ExchangeTally(name, each.scheme.name) for name, each in found.items()}
+        steps = {name: each.steps(gradients[name], tallies[name]) for name, each in found.items()}
         try:
-            total = carried(found.steps(gradient, tally), self.transport)
+            totals = carried(together(steps), self.transport)
         except RuntimeError as error:
             lost = None if isinstance(error, TreadleError) else self.watch.lost_within(NAMING_SECONDS)
             if lost is None:
                 raise
             raise lost_rank(lost) from error
+        for tally in tallies.values():
+            self._record(tally)
+        return totals
+
+    def _record(self, tally: ExchangeTally) -> None:
+        name = tally.gradient
         self.last[name] = tally
         self.sent += tally.sent()
         if tally.growth is not None:
             if all(growth.gradient != name for growth in self.growths):
                 log.warning(grown(tally.growth))
             self.growths.append(tally.growth)
-        return total
 
     def close(self) -> None:
         """End: other ranks do not take the end of this one for a failure."""

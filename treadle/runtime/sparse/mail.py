@@ -70,6 +70,52 @@ def carried(exchange: Exchange[T], transport: MailCarrier) -> T:
         return result
 
 
+def together(exchanges: Mapping[str, Exchange[T]]) -> Exchange[dict[str, T]]:
+    """The results of several exchanges by name, whose messages to one rank are sent as one.
+
+    Every rank takes the same steps of each exchange, so that what is joined here is what others expect.
+    """
+    results: dict[str, T] = {}
+    mails: dict[str, Mail] = {}
+
+    def advance(name: str, received: Received | None) -> None:
+        try:
+            mails[name] = next(exchanges[name]) if received is None else exchanges[name].send(received)
+        except StopIteration as end:
+            results[name] = end.value
+            mails.pop(name, None)
+
+    for name in exchanges:
+        advance(name, None)
+    while mails:
+        received: dict[str, dict[int, Tensor]] = {name: {} for name in mails}
+        for scope in sorted({mail.scope for mail in mails.values()}):
+            joined = {name: mail for name, mail in mails.items() if mail.scope == scope}
+            arrived = yield _joint(scope, list(joined.values()))
+            for rank, words in arrived.items():
+                sizes = [mail.expected.get(rank, 0) for mail in joined.values()]
+                for name, size, part in zip(joined, sizes, words.split(sizes), strict=True):
+                    if size:
+                        received[name][rank] = part
+        for name in list(mails):
+            advance(name, received[name])
+    return results
+
+
+def _joint(scope: Scope, mails: Sequence[Mail]) -> Mail:
+    """One mail with the words of all, in their order."""
+    sent: dict[int, list[Tensor]] = defaultdict(list)
+    expected: dict[int, int] = defaultdict(int)
+    for mail in mails:
+        for rank, words in mail.sent.items():
+            sent[rank].append(words)
+        for rank, size in mail.expected.items():
+            expected[rank] += size
+    return Mail(
+        scope, {rank: words[0] if len(words) == 1 else torch.cat(words) for rank, words in sent.items()}, expected
+    )
+
+
 def in_lockstep(exchanges: Sequence[Exchange[T]]) -> list[T]:
     """Results of the exchanges of all ranks, by rank, within this process."""
     results: dict[int, T] = {}

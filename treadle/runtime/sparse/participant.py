@@ -147,14 +147,14 @@ class Participant:
         tally: ExchangeTally,
     ) -> Exchange[list[tuple[SparseHop, Held]]]:
         """Send payloads and return those that arrive, by their hops: heads first, whose sizes are known, then what they
-        announce."""
+        announce. Ranks without a message take these two steps too, so that all take the same ones."""
         sizes = {rank: [form.head_words(hop.part) for hop in hops] for rank, hops in each.received.items()}
         heads = Mail(
             self.scope,
             _some({rank: _joined([payload.head for payload in some]) for rank, some in outgoing.items()}),
             {rank: total for rank, words in sizes.items() if (total := sum(words))},
         )
-        got = (yield heads) if heads.sent or heads.expected else {}
+        got = yield heads
         empty = torch.empty(0, dtype=torch.int32, device=form.device)
         opened = {
             rank: [
@@ -169,7 +169,7 @@ class Participant:
             _some({rank: _joined([payload.body for payload in some]) for rank, some in outgoing.items()}),
             {rank: total for rank, some in opened.items() if (total := sum(found.words for found in some))},
         )
-        came = (yield bodies) if bodies.sent or bodies.expected else {}
+        came = yield bodies
         tally.count(stage, number, [heads, bodies])
         arrived = []
         for rank, hops in each.received.items():

@@ -36,6 +36,11 @@ def exchange_tables(rank: int, world: int, decisions: SparseDecisions) -> int:
             gradients = random_gradients(np.random.default_rng(step), world, form, units, width)
             got = exchange.exchange(name, gradients[rank])
             assert torch.equal(got.to_dense(), dense_sum(gradients))
+    generator = np.random.default_rng(2)
+    tables = {name: random_gradients(generator, world, form, units, width) for name, _, form, units, width in TABLES}
+    sums = exchange.exchange_together({name: gradients[rank] for name, gradients in tables.items()})
+    for name, gradients in tables.items():
+        assert torch.equal(sums[name].to_dense(), dense_sum(gradients))
     exchange.close()
     return exchange.sent
 

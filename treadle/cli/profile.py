@@ -86,8 +86,8 @@ def show(
 ) -> None:
     """Show a profile, or costs of kernels.
 
-    NAME is a shipped name, a file, or `local`. Costs are those of compressing gradients, or of sparse gradients, such as
-    sparse/cpu-epyc.
+    NAME is a shipped name, a file, or `local`. Costs are those of compressing gradients, or of sparse gradients such
+    as sparse/cpu-epyc.
     """
     from treadle.cli.profile_compression import costs_named, show_costs
     from treadle.cli.profile_sparse import show_sparse_costs, sparse_costs_named

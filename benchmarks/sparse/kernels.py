@@ -40,8 +40,8 @@ def tables() -> Iterator[Table]:
             f"indices to parts, {how}",
             [partitioned(density, clock) for density in DENSITIES],
             (
-                "argsort: the parts of the indices from a table, stable argsort by them, the indices in its order; sort: of "
-                "keys of part and index that are given",
+                "argsort: parts of the indices from a table, stable argsort by them, the indices in its order",
+                "sort: of keys of part and index that are given",
                 "by hash, by count: the time of argsort over ours; above 1 ours is faster",
                 *notes,
             ),

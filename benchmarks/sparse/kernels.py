@@ -32,7 +32,7 @@ def tables() -> Iterator[Table]:
             [collected(width, density, clock) for width in (1, 16) for density in DENSITIES],
             (
                 "hash, count: scan, partition and gather, by our two methods; of copy: over the copy of the gradient",
-                "torch: nonzero, stable argsort by part, gather; the parts of units are given, not hashed",
+                "torch: nonzero, parts from a table, stable argsort by them, gather",
                 *notes,
             ),
         )
@@ -40,7 +40,8 @@ def tables() -> Iterator[Table]:
             f"indices to parts, {how}",
             [partitioned(density, clock) for density in DENSITIES],
             (
-                "argsort: stable, by parts that are given, and the indices in its order; sort: by part and index",
+                "argsort: parts of the indices from a table, stable argsort by them, the indices in its order",
+                "sort: of keys of part and index that are given",
                 "by hash, by count: the time of argsort over ours; above 1 ours is faster",
                 *notes,
             ),
@@ -55,8 +56,7 @@ def tables() -> Iterator[Table]:
 def collected(width: int, density: float, clock: Clock) -> Row:
     progress(f"gradient, width {width}, density {density}")
     values, units = _gradient(width, density)
-    part_of = torch.from_numpy(ranged(torch.arange(len(values)).numpy(), DEFAULT_SEEDS[0], PARTS)).int()
-    copied, memories = torch.empty_like(values), _memories(len(units))
+    part_of, copied, memories = _parts(len(values)), torch.empty_like(values), _memories(len(units))
 
     def ours(memory: PartitionMemory) -> None:
         gather(values, memory.collect(values).indices)
@@ -85,13 +85,13 @@ def partitioned(density: float, clock: Clock) -> Row:
     progress(f"indices, density {density}")
     _, units = _gradient(1, density)
     indices, memories = units.int(), _memories(len(units))
-    parts = torch.from_numpy(ranged(units.numpy(), DEFAULT_SEEDS[0], PARTS)).int()
-    keys = parts.long() << 32 | units
+    part_of = _parts(ELEMENTS)
+    keys = part_of[indices].long() << 32 | units
     hashed, counted, argsort, sort, unique = in_turns(
         [
             lambda: memories["hash"].partition(indices),
             lambda: memories["count"].partition(indices),
-            lambda: indices[parts.argsort(stable=True)],
+            lambda: indices[part_of[indices].argsort(stable=True)],
             keys.sort,
             indices.unique,
         ],
@@ -123,6 +123,11 @@ def _gradient(width: int, density: float) -> tuple[Tensor, Tensor]:
     units = torch.randperm(len(values))[: int(density * len(values))].sort().values
     values[units] = torch.randn(len(units), width)
     return values, units
+
+
+def _parts(units: int) -> Tensor:
+    """The table int32 [units] of the part of each unit."""
+    return torch.from_numpy(ranged(torch.arange(units).numpy(), DEFAULT_SEEDS[0], PARTS)).int()
 
 
 def _memories(units: int) -> dict[str, PartitionMemory]:

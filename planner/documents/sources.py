@@ -13,6 +13,7 @@ from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import InputRef
 from treadle.planner.documents.scalars import Document
 from treadle.planner.documents.sketch import Sketch
+from treadle.planner.documents.sparse_costs import SparseCosts
 from treadle.planner.errors import InputError
 
 D = TypeVar("D", bound=Document)
@@ -20,6 +21,7 @@ SHIPPED: Mapping[type[Document], str] = {
     Hardware: "profiles",
     Sketch: "sketches",
     CompressionCosts: "profiles/compression",
+    SparseCosts: "profiles/sparse",
 }
 """The folder of the documents of a kind that ship with the tool."""
 

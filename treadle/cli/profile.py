@@ -48,15 +48,17 @@ Wherever a profile is asked for: a shipped name, a file, or `local` for this mac
 
 @command.command("list")
 def list_(*, as_json: Json = False) -> None:
-    """List profiles and costs of compression that ship with treadle."""
+    """List profiles and costs of kernels that ship with treadle."""
     from treadle.cli.profile_compression import list_costs, shipped_costs
+    from treadle.cli.profile_sparse import list_sparse_costs, shipped_sparse_costs
 
     profiles = [load_hardware(name) for name in resources.names("profiles")]
     if as_json:
-        compression = [name for name, _ in shipped_costs()]
-        print_json(
-            "profile-list", {"profiles": [_summary(profile) for profile in profiles], "compression": compression}
-        )
+        costs = {
+            "compression": [name for name, _ in shipped_costs()],
+            "sparse": [name for name, _ in shipped_sparse_costs()],
+        }
+        print_json("profile-list", {"profiles": [_summary(profile) for profile in profiles], **costs})
         return
     rows = [
         (each.name, each.all_nodes, _devices(each), _fabric(each), each.network.kind if each.network else "none")
@@ -65,6 +67,7 @@ def list_(*, as_json: Json = False) -> None:
     columns = ("name", "nodes", "devices per node", "links in a node", "network")
     print_table("", columns, [*rows, (LOCAL, 1, "this machine", None, None)])
     list_costs()
+    list_sparse_costs()
 
 
 @command.command()
@@ -81,11 +84,21 @@ def show(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show a profile, or costs of gradient compression.
+    """Show a profile, or costs of kernels.
 
-    NAME is a shipped name, a file, or `local`.
+    NAME is a shipped name, a file, or `local`. Costs are those of compressing gradients, or of sparse gradients such
+    as sparse/cpu-epyc.
     """
     from treadle.cli.profile_compression import costs_named, show_costs
+    from treadle.cli.profile_sparse import show_sparse_costs, sparse_costs_named
+
+    sparse = sparse_costs_named(name)
+    if sparse is not None:
+        if nodes is not None or svg is not None:
+            given = "--nodes" if svg is None else "--svg"
+            raise InputError("found costs of sparse gradients, expected a hardware profile with it", where=given)
+        show_sparse_costs(sparse, as_json)
+        return
 
     costs = None if name in resources.names("profiles") else costs_named(name)
     if costs is not None:
@@ -108,6 +121,8 @@ def show(
 
 def _measured_kind(options: Mapping[str, Any]) -> str:
     """The kind of document that `measure` writes with these options."""
+    if options["sparse"]:
+        return "sparse-costs"
     return "compression-costs" if options["compression"] else "hardware"
 
 
@@ -137,6 +152,7 @@ def measure(
             help="Measure what this compressor of gradients costs, such as dgc:0.01. Repeatable.",
         ),
     ] = None,
+    sparse: Annotated[bool, typer.Option("--sparse", help="Measure what sparse gradients cost on the CPUs.")] = False,
     together: Annotated[
         int | None,
         whole("With --compression: processes that measure at once and share the cores. [default: 1]", least=1, most=64),
@@ -151,8 +167,18 @@ def measure(
     hosts. With --backend it holds the costs of a runtime on the hosts of --hardware: of the CPU runtime, or
     of grouped messages of NCCL between GPUs. With --compression it is a document of another kind: what encoding,
     decoding and copying gradients costs, on the GPU as well as on the host. Started as one rank of several it holds the
-    collectives of torch.distributed between them too.
+    collectives of torch.distributed between them too. With --sparse it is what the kernels of sparse gradients cost.
     """
+    if sparse:
+        others = (world, sizes, backend, hardware, compression, together)
+        names = ("--world", "--sizes", "--backend", "--hardware", "--compression", "--together")
+        for option, value in zip(names, others, strict=True):
+            if value is not None:
+                raise InputError("found --sparse too, expected one of the two", where=option)
+        from treadle.cli.profile_sparse import measure_sparse_costs
+
+        measure_sparse_costs(output, as_json)
+        return
     if compression:
         for option, value in (("--world", world), ("--backend", backend), ("--hardware", hardware)):
             if value is not None:

@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
-from treadle.probe.index_sets import RecordedSets, RecordedTensor
-from treadle.probe.sparsity import sparsity_of
 
 from benchmarks.common import Row, Table, machine, progress
 from treadle.planner.documents import store
@@ -26,7 +24,9 @@ from treadle.planner.passes.sparse.decided import decided, described
 from treadle.planner.passes.sparse.decisions import SparseDecisions
 from treadle.planner.passes.sparse.extract import problem_of
 from treadle.planner.passes.sparse.planning import SparseOptions, plan_sparse
+from treadle.probe.index_sets import RecordedSets, RecordedTensor
 from treadle.probe.resolve import load_hardware
+from treadle.probe.sparsity import sparsity_of
 
 MODELS = ("dlrm", "embedding_lm")
 HOSTS = (4, 8)

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
-from treadle.sparse import attach
 
 from benchmarks.sparse.peers import PEERS
 from benchmarks.sparse.turns import Work, in_turns
@@ -23,6 +22,7 @@ from treadle.planner.passes.sparse.decisions import SparseDecisions
 from treadle.planner.passes.sparse.schemes import BY_NAME
 from treadle.planner.passes.sparse.traffic import busiest, traffic
 from treadle.runtime.sparse.exchange import SparseExchange
+from treadle.sparse import attach
 
 SEED, BATCHES = 1, 8
 NOTHING, SPARSE, DENSE = "no exchange", "DDP, sparse=True", "DDP, dense"

@@ -34,7 +34,7 @@ def least_ns(prices: SchemePrices, gradient: SparseGradient, times: Iterable[int
     if n == 1:
         return cheapest
     counts = GradientCounts(prices.problem, gradient)
-    work = 2 * prices.inside(counts) + prices.write(None, counts) + prices.call(1)
+    work = sum(prices.inside(counts)) + prices.write(counts) + prices.call(1)
     link = prices.link_ns(1, VALUE_BYTES * gradient.width * counts.union(n - 1))
     return min(cheapest, prices.rounded(work) + link)
 

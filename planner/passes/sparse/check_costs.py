@@ -74,17 +74,23 @@ def _link(link: GradientLink, messages: Fraction, sent: Fraction) -> Fraction:
 
 
 def _within_nodes(problem: SparseProblem, gradient: SparseGradient) -> Fraction:
-    """A reduce-scatter and an allgather of the dense gradient."""
-    g = problem.devices
-    if g == 1 or problem.intra is None:
+    """A reduce-scatter and an allgather: all values of a dense gradient, or counted entries of another."""
+    others = problem.devices - 1
+    if not others or problem.intra is None:
         return Fraction(0)
-    return 2 * _link(problem.intra, Fraction(g - 1), Fraction(g - 1, g) * 4 * gradient.width * gradient.units)
+    if gradient.form == "dense":
+        sent = others * 4 * gradient.width * problem.shard(gradient)
+        return 2 * _link(problem.intra, Fraction(others), Fraction(sent))
+    entries = min(gradient.unions[0], gradient.occurrences) + gradient.unions[-1]
+    sent = others * (2 * 4 + entries * (4 + 4 * gradient.width))
+    return _link(problem.intra, Fraction(4 * others), Fraction(sent))
 
 
 def _written(problem: SparseProblem, gradient: SparseGradient) -> int:
-    """Units that are written in the end: all of a dense gradient, the non-zero ones of another."""
-    dense = gradient.form == "dense" or problem.devices > 1
-    return problem.shard(gradient) if dense else gradient.unions[-1]
+    """Units that are written in the end: all of a dense gradient, the non-zero ones of all shards of another."""
+    if gradient.form == "dense":
+        return gradient.units
+    return min(gradient.units, problem.devices * gradient.unions[-1])
 
 
 def _work(problem: SparseProblem, gradient: SparseGradient, size: ExchangeSize) -> Fraction:
@@ -95,15 +101,17 @@ def _work(problem: SparseProblem, gradient: SparseGradient, size: ExchangeSize) 
     counts: list[tuple[float, int]] = [
         (rates.add_per_value, _added(size) * w),
         (rates.call, size.rounds),
+        (rates.write_per_value, _written(problem, gradient) * w),
     ]
-    if gradient.form == "coo" and (problem.devices > 1 or scheme.push == "dense"):
-        counts.append((rates.write_per_value, gradient.units * w))
-    if scheme.push == "dense":
-        return _summed([*counts, (rates.write_per_value, size.shard * w)])
-    if gradient.form == "dense" or problem.devices > 1:
-        counts.append((rates.scan_per_value, size.shard * w))
-    else:
+    if gradient.form == "coo":
         counts.append((rates.coalesce_per_value, gradient.occurrences * w))
+        if scheme.push == "dense":
+            # Made dense, and sparse again.
+            counts += [(rates.write_per_value, size.shard * w), (rates.scan_per_value, size.shard * w)]
+    if scheme.push == "dense":
+        return _summed(counts)
+    if gradient.form == "dense":
+        counts.append((rates.scan_per_value, size.shard * w))
     if scheme.balance == "balanced":
         slots = counted_slots(gradient, size.parts)
         counts += [
@@ -114,7 +122,6 @@ def _work(problem: SparseProblem, gradient: SparseGradient, size: ExchangeSize) 
     counts += [
         (rates.gather_per_value, sent * w),
         (rates.bitmap_per_unit, size.part + size.shard if scheme.pull == "bitmap" else 0),
-        (rates.write_per_value, _written(problem, gradient) * w),
     ]
     return _summed(counts)
 

@@ -20,8 +20,8 @@ class GradientCounts:
         self.core = 1 << (self.machines.bit_length() - 1)
         """Participants of a hierarchy: the largest power of two."""
         self.folds = self.machines > self.core
-        self.dense = gradient.form == "dense" or problem.devices > 1
-        """Whether a participant holds a dense tensor: as handed over, or as the devices of its node summed it."""
+        self.devices = problem.devices
+        self.dense = gradient.form == "dense"
         self.entry = INDEX_BYTES + VALUE_BYTES * self.width
         """Bytes of a unit with its index."""
 
@@ -43,6 +43,18 @@ class GradientCounts:
         if scheme.balance == "balanced":
             return fullest_hashed(self.shard, self.machines)
         return -(-self.shard // self.machines)
+
+    @property
+    def written(self) -> int:
+        """Units of the sum that every rank writes in the end."""
+        whole = self.gradient.units
+        return whole if self.dense else min(whole, self.devices * self.union(self.machines))
+
+    @property
+    def within(self) -> tuple[int, int]:
+        """Units in the messages of ranks of one node: of their own gradients, and of the sum of all."""
+        whole = self.shard if self.dense else self.gradient.occurrences
+        return min(self.union(1), whole), self.union(self.machines)
 
     def coo(self, units: int) -> int:
         """Bytes of one message of indices and values."""

@@ -91,15 +91,19 @@ class SchemePrices:
         share its link."""
         return self.rounded(self._rates["message"] * messages + self._rates["byte"] * moved)
 
-    def inside(self, counts: GradientCounts) -> int:
-        """Ticks of a reduce-scatter, or an allgather, of the dense gradient between the devices of a node."""
-        size = VALUE_BYTES * counts.width * counts.gradient.units
-        return self._rates["steps inside"] + self._rates["byte inside"] * size
+    def inside(self, counts: GradientCounts) -> tuple[int, int]:
+        """Ticks of the reduce-scatter and of the allgather between the devices of a node: of all values of a dense
+        gradient, or of entries after their number."""
+        messages, message, byte = counts.devices - 1, self._rates["message inside"], self._rates["byte inside"]
+        if counts.dense:
+            moved = messages * (message + byte * VALUE_BYTES * counts.width * counts.shard)
+            return moved, moved
+        before, after = (messages * (2 * message + byte * counts.coo(units)) for units in counts.within)
+        return before, after
 
-    def write(self, scheme: Scheme | None, counts: GradientCounts) -> int:
+    def write(self, counts: GradientCounts) -> int:
         """Ticks to write the sum into the gradient: all of a dense one, or what is not zero of a sparse one."""
-        dense = counts.dense or (scheme is not None and scheme.push == "dense")
-        return self._per_value("write_per_value", counts.shard if dense else counts.union(counts.machines), counts)
+        return self._per_value("write_per_value", counts.written, counts)
 
     def call(self, rounds: int) -> int:
         """Ticks to begin rounds."""
@@ -109,15 +113,15 @@ class SchemePrices:
         if self.problem.ranks == 1:
             return
         gradient = counts.gradient
-        if gradient.form == "coo" and (self.problem.devices > 1 or scheme.push == "dense"):
-            yield DeviceStage("make dense", self._per_value("write_per_value", gradient.units, counts))
-        yield DeviceStage("reduce-scatter", self.inside(counts))
+        if not counts.dense:
+            yield DeviceStage("coalesce", self._per_value("coalesce_per_value", gradient.occurrences, counts))
+        yield DeviceStage("reduce-scatter", self.inside(counts)[0])
         if scheme.push == "dense":
+            if not counts.dense:
+                yield DeviceStage("make dense", self._per_value("write_per_value", counts.shard, counts))
             return
         if counts.dense:
             yield DeviceStage("scan", self._per_value("scan_per_value", counts.shard, counts))
-        else:
-            yield DeviceStage("coalesce", self._per_value("coalesce_per_value", gradient.occurrences, counts))
         memory = slots_of(scheme, counts)
         if memory is not None:
             words = (memory.slots + memory.serial) * counts.parts(scheme)
@@ -135,9 +139,11 @@ class SchemePrices:
                 # Written by the owner of a part, and read by all of all parts.
                 covered = counts.covered(scheme) + counts.shard
                 yield DeviceStage("bitmap", self._rates["bitmap_per_unit"] * covered)
-            yield DeviceStage("write", self.write(scheme, counts))
+            if scheme.push == "dense" and not counts.dense:
+                yield DeviceStage("scan", self._per_value("scan_per_value", counts.shard, counts))
             yield DeviceStage("calls", self.call(moved.rounds))
-        yield DeviceStage("allgather", self.inside(counts))
+            yield DeviceStage("allgather", self.inside(counts)[1])
+            yield DeviceStage("write", self.write(counts))
 
     def _per_value(self, rate: str, units: int, counts: GradientCounts) -> int:
         return self._rates[rate] * (units * counts.width)
@@ -153,6 +159,6 @@ def _rates(problem: SparseProblem) -> dict[str, Fraction]:
         **{name: Fraction(getattr(problem.work, name)) for name in problem.work.__struct_fields__},
         "message": 1000 * Fraction(inter.alpha_us) / len(problem.gradients),
         "byte": 1000 * devices * Fraction(inter.beta_us_per_MB) / MB,
-        "steps inside": 1000 * (devices - 1) * Fraction(intra.alpha_us),
-        "byte inside": 1000 * Fraction(devices - 1, devices) * Fraction(intra.beta_us_per_MB) / MB,
+        "message inside": 1000 * Fraction(intra.alpha_us),
+        "byte inside": 1000 * Fraction(intra.beta_us_per_MB) / MB,
     }

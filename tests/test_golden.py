@@ -40,6 +40,11 @@ def collective(options: str, *targets: str) -> tuple[str, ...]:
     return (f"plan collective {options} -o plan.json", *LOOKS, *generated(*targets))
 
 
+def sparse(options: str, *targets: str) -> tuple[str, ...]:
+    command = f"plan sparse --problem sparse-problem.yaml {options} -o plan.json"
+    return (command, *LOOKS, *generated(*targets))
+
+
 def compression(options: str, *targets: str) -> tuple[str, ...]:
     command = f"plan compression --problem compression-problem.yaml {options} -o plan.json"
     return (command, *LOOKS, *generated(*targets))
@@ -140,6 +145,8 @@ CASES: dict[str, tuple[str, ...]] = {
     "compression/joint": compression("", "ddp-hook"),
     "compression/espresso": compression("--method espresso --as-published"),
     "compression/cupcake": compression("--method cupcake"),
+    "sparse/worker-order": sparse("", "ddp-hook"),
+    "sparse/any-order": sparse("--any-order"),
     # Several passes at once.
     "job": ("plan job job.yaml --no-run -o out",),
 }

@@ -175,5 +175,6 @@ def recorded(rank: int, world: int, folder: str) -> bool:
     return document is not None
 
 
+@pytest.mark.slow
 def test_ranks_record_their_own_gradients_and_the_first_has_all(tmp_path: Path) -> None:
     assert launch(2, recorded, (str(tmp_path),), timeout=120) == [True, False]

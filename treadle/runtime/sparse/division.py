@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from treadle.kernels.sparse import PartitionMemory, aggregate, decode, gather, owned, ranges
+from treadle.kernels.sparse.partition import Method
 from treadle.planner.passes.sparse.decisions import HashSlots
 from treadle.runtime.sparse.entries import Entries
 
@@ -83,14 +84,16 @@ class Ranges(Division):
 
 
 class Hashed(Division):
-    """The part of a unit is its hash. Memory for hashing has `slots` for each part, and grows where they do not do."""
+    """The part of a unit is its hash. The memory has `slots` for each part, and grows where they do not do. CPUs count
+    instead of filling slots, which is faster there; the parts are the same."""
 
     def __init__(self, units: int, parts: int, slots: HashSlots, seeds: Sequence[int], device: torch.device) -> None:
         self.starts: list[int] = []
         self.units, self.parts = units, parts
         self.owned, self.whole = owned(units, parts, seeds[0]), ranges(units, 1)[0]
         self.sizes = [self.owned[part].count for part in range(parts)]
-        self.memory = PartitionMemory(parts, slots.slots, slots.serial, seeds, device=device.type)
+        method: Method = "count" if device.type == "cpu" else "hash"
+        self.memory = PartitionMemory(parts, slots.slots, slots.serial, seeds, device=device.type, method=method)
         self.place: Tensor | None = None
 
     def of_dense(self, values: Tensor) -> list[Entries]:

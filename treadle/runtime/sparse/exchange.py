@@ -109,11 +109,10 @@ def gradients_of(decisions: SparseDecisions, rank: int, device: torch.device = C
 
 def grown(growth: Growth) -> str:
     """One line about the first growth of a gradient's hash memory."""
-    before, after = growth.before, growth.after
     return (
         f"{growth.gradient}: {growth.nonzero} of {growth.units} units are not zero in exchange {growth.exchange}, more "
-        f"than the hash memory holds: grown from {before.slots} + {before.serial} to {after.slots} + {after.serial} "
-        "slots a part, nothing is lost; plan again if it happens often"
+        f"than the memory for parts holds: grown from {growth.before} to {growth.after} words, nothing is lost; plan "
+        "again if it happens often"
     )
 
 

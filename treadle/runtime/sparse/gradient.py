@@ -10,9 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from treadle.kernels.sparse import PartitionMemory, coalesce, write
+from treadle.kernels.sparse import coalesce, write
 from treadle.planner.errors import InputError
-from treadle.planner.passes.sparse.decisions import GradientPlan, HashSlots, SparseDecisions
+from treadle.planner.passes.sparse.decisions import GradientPlan, SparseDecisions
 from treadle.planner.passes.sparse.problem import SparseGradient
 from treadle.planner.passes.sparse.rounds import exchange
 from treadle.planner.passes.sparse.schemes import BY_NAME, DENSE
@@ -104,15 +104,15 @@ class GradientExchange:
     def _between(self, own: Tensor | Entries, tally: ExchangeTally) -> Exchange[Tensor | Entries]:
         """The sum over participants of what this one brings: dense where it is, else entries in ascending order."""
         memory = self.inter.division.memory if isinstance(self.inter.division, Hashed) else None
-        slots, retries = (None, 0) if memory is None else (_slots(memory), memory.retries)
+        words, retries = (0, 0) if memory is None else (memory.words, memory.retries)
         parts = self._parts(self.inter, own)
         tally.units = self.units
         if self.scheme.push != "dense":
             tally.nonzero = sum(len(each.units) for each in parts.values())
-        if memory is not None and slots is not None and memory.retries > retries:
+        if memory is not None and memory.retries > retries:
             found = tally.nonzero or 0
             tally.growth = Growth(
-                self.plan.name, self.exchanges, found, self.units, slots, _slots(memory), memory.retries - retries
+                self.plan.name, self.exchanges, found, self.units, words, memory.words, memory.retries - retries
             )
         sums = yield from self.inter.push(parts, tally)
         sums = yield from self.inter.pull(sums, tally)
@@ -140,10 +140,6 @@ class GradientExchange:
         values = total.values.view(-1, *given.shape[1:])
         indices = total.units.long().view(1, -1)
         return torch.sparse_coo_tensor(indices, values, given.shape, is_coalesced=True, check_invariants=False)
-
-
-def _slots(memory: PartitionMemory) -> HashSlots:
-    return HashSlots(slots=memory.slots, serial=max(1, memory.serial))
 
 
 def _in_order(sums: Parts) -> Tensor | Entries:

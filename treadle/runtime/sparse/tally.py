@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from treadle.planner.passes.sparse.decisions import HashSlots
 from treadle.runtime.sparse.mail import Mail, Scope
 
 WORD_BYTES = 4
@@ -24,15 +23,15 @@ class RoundBytes(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """Hash memory that did not do, and what became of it: slots are those of one part."""
+    """Memory for parts that did not do, and what became of it, in words of 4 bytes."""
 
     gradient: str
     exchange: int
     """The number of exchanges of that gradient before."""
     nonzero: int
     units: int
-    before: HashSlots
-    after: HashSlots
+    before: int
+    after: int
     retries: int
 
 

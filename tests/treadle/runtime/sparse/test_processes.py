@@ -80,6 +80,7 @@ def ends_early(rank: int, folder: str, decisions: SparseDecisions) -> None:
     os._exit(0)
 
 
+@pytest.mark.slow
 def test_three_processes_add_up_their_gradients() -> None:
     sent = launch(3, exchange_tables, (decisions_of(*TABLES, machines=3),), TIMEOUT)
     assert all(sent)

@@ -4,7 +4,7 @@ PyTorch calls the hook with buckets of dense gradients, and with a bucket for ea
 that the plan does not name are averaged at once, while the backward pass goes on: by the planned allreduce that
 treadle.comm has for the ranks of the model, else as DistributedDataParallel does it. The gradients of the plan are
 exchanged after the last bucket, together and in the order of the plan, which is the same on all ranks. Dense messages
-may be on their way meanwhile.
+may still be in flight.
 
 Buckets are not numbered in the first iteration of a static graph; the last one is that which completes the parameters.
 """

@@ -216,6 +216,7 @@ def two(rank: int, world: int, folder: str) -> None:
     refused(rank, world)
 
 
+@pytest.mark.slow
 def test_models_train_as_plain_ones_do(tmp_path: Path) -> None:
     plan = collective_plan("allreduce", line(2), MESH, size_bytes=4 * 2**12, instances=1)
     write(targets.generate(plan, "plan.json"), tmp_path)

@@ -1,7 +1,8 @@
 """From recorded sparsity, a hardware profile and measured costs to a problem of sparse gradients.
 
-m nodes of g devices are m g participants of the recording. A shard is one of g even ranges, the fullest one counts, and
-the even parts of a shard by n participants are n g even ranges of the gradient.
+m nodes of g devices are m g participants of the recording. A shard is one of g even ranges. All shards of a node share
+its link, so their mean counts, of the fullest parts those of the node that owns the fullest part of any shard; the even
+parts of a shard by n participants are n g even ranges of the gradient.
 """
 
 from __future__ import annotations
@@ -50,14 +51,15 @@ def gradient_of(tensor: TensorSparsity, machines: int, devices: int, where: str 
         raise InputError(f"{found} in common", where=where, path="$.tensors")
     recorded = tuple(union.participants for union in tensor.unions)
     ask = np.arange(1, machines + 1) * devices
-    shard, share = -(-tensor.units // devices), skewness(tensor, devices, ask) / devices
-    means = unions(recorded, tuple(union.mean for union in tensor.unions), ask, tensor.units) * share
+    shard, full = -(-tensor.units // devices), skewness(tensor, devices, ask) / devices
+    means = unions(recorded, tuple(union.mean for union in tensor.unions), ask, tensor.units) / devices
     counts = _consistent(means, shard)
-    most = unions(recorded, tuple(union.most for union in tensor.unions), ask[:1], tensor.units) * share[:1]
-    skew = skewness(tensor, ranks, ask) / ranks / share
+    most = unions(recorded, tuple(union.most for union in tensor.unions), ask[:1], tensor.units) * full[:1]
+    # The owner of the fullest part has an even share of all other shards.
+    part = skewness(tensor, ranks, ask) / ranks + (1 - full) / machines
     even = tuple(
-        min(count, -(-shard // machines), max(-(-count // machines), round(count * part)))
-        for count, part in zip(counts, skew.tolist(), strict=True)
+        min(count, -(-shard // machines), max(-(-count // machines), round(count * share)))
+        for count, share in zip(counts, part.tolist(), strict=True)
     )
     return SparseGradient(
         name=tensor.name,

@@ -30,7 +30,8 @@ class BlockCounts(Record, frozen=True, kw_only=True):
 
 
 class SparseGradient(Record, frozen=True, kw_only=True):
-    """One gradient. Its counts are those of the fullest shard: `units` divided by the devices of a node, rounded up.
+    """One gradient. Its counts are those of one shard, in the mean over the shards of a node, which share its link:
+    `units` divided by the devices of a node, rounded up.
 
     `unions[m - 1]` are the non-zero units in the sum of m participants; `even[m - 1]` and `hashed[m - 1]` those in the
     fullest of as many even ranges, and of as many hashed parts, as there are participants.
@@ -49,7 +50,7 @@ class SparseGradient(Record, frozen=True, kw_only=True):
     even: tuple[Count, ...]
     hashed: tuple[Count, ...]
     densest: Count
-    """The most non-zero units of one participant, for which hash memory is made."""
+    """The most non-zero units of one participant in its fullest shard, for which hash memory is made."""
     blocks: BlockCounts | None = None
     extrapolated: bool = False
     """More participants than were recorded."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from treadle.kernels.sparse import PartitionMemory, aggregate, decode, gather, owned, ranges
 from treadle.kernels.sparse.partition import Method
 from treadle.planner.passes.sparse.decisions import HashSlots
+from treadle.planner.passes.sparse.hashing import DEFAULT_SEEDS
 from treadle.runtime.sparse.entries import Entries
 
 
@@ -63,10 +64,18 @@ class Ranges(Division):
         self.sizes = [stop - start for start, stop in pairwise(bounds)]
         self.owned, self.whole = ranges(units, parts), ranges(units, 1)[0]
         self.inner = torch.tensor(bounds[1:-1], dtype=torch.int32)
+        self.memory: PartitionMemory | None = None
 
     def of_dense(self, values: Tensor) -> list[Entries]:
-        indices = torch.nonzero(values.any(1)).view(-1).int()
+        indices = self._nonzero(values)
         return self.of_entries(Entries(indices, gather(values, indices)))
+
+    def _nonzero(self, values: Tensor) -> Tensor:
+        """The rows that are not zero, ascending."""
+        if values.device.type != "cpu":
+            return torch.nonzero(values.any(1)).view(-1).int()
+        self.memory = self.memory or PartitionMemory(1, 1, 0, DEFAULT_SEEDS, method="count")
+        return self.memory.collect(values).indices
 
     def of_entries(self, entries: Entries) -> list[Entries]:
         if not entries.ascending:

@@ -409,7 +409,7 @@ SPARSE_PROBLEM = SparseProblem(
     inter=GradientLink(alpha_us=30, beta_us_per_MB=839),
     work=SparseWork(hash_per_index=4.5, call=20_000),
 )
-SPARSE_COSTS = SparseCosts(version=1, name="lab", work=SparseWork(hash_per_index=4.5, call=20_000))
+SPARSE_COSTS = SparseCosts(version=1, name="lab", work=SparseWork(hash_per_index=4.5, add_per_entry=30, call=20_000))
 
 DOCUMENTS = {
     "sparsity": SPARSITY,

@@ -31,7 +31,7 @@ def measure_sparse_costs(output: str | None, as_json: bool) -> None:
         note(f"wrote {output}")
     if as_json:
         rows = [
-            {"rate": each.rate, "what": each.what, "measured_ns": round(each.ns), "residual": round(row.residual, 4)}
+            {"work": each.work, "what": each.what, "measured_ns": round(each.ns), "residual": round(row.residual, 4)}
             for row in found.rows
             for each in (row.experiment,)
         ]
@@ -40,10 +40,10 @@ def measure_sparse_costs(output: str | None, as_json: bool) -> None:
     _print_rates(found.costs)
     print_table(
         "experiments",
-        ("rate", "of", "measured", "fitted", "residual"),
+        ("work", "on", "measured", "fitted", "residual"),
         [
             (
-                _words(row.experiment.rate),
+                row.experiment.work,
                 row.experiment.what,
                 format_time(round(row.experiment.ns)),
                 format_time(round(row.fitted_ns)),

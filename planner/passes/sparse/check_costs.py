@@ -88,8 +88,10 @@ def _within_nodes(problem: SparseProblem, gradient: SparseGradient) -> Fraction:
 
 def _written(problem: SparseProblem, gradient: SparseGradient) -> int:
     """Units that are written in the end: all of a dense gradient, the non-zero ones of all shards of another."""
-    if gradient.form == "dense":
-        return gradient.units
+    return gradient.units if gradient.form == "dense" else _entries_of_sum(problem, gradient)
+
+
+def _entries_of_sum(problem: SparseProblem, gradient: SparseGradient) -> int:
     return min(gradient.units, problem.devices * gradient.unions[-1])
 
 
@@ -98,16 +100,25 @@ def _work(problem: SparseProblem, gradient: SparseGradient, size: ExchangeSize) 
     if problem.ranks == 1:
         return Fraction(0)
     scheme, rates, w, one = size.scheme, problem.work, size.width, size.union[1]
+    added = _added(size)
     counts: list[tuple[float, int]] = [
-        (rates.add_per_value, _added(size) * w),
+        (rates.add_per_value, added * w),
+        (rates.add_per_entry, 0 if scheme.push == "dense" else added),
         (rates.call, size.rounds),
         (rates.write_per_value, _written(problem, gradient) * w),
     ]
     if gradient.form == "coo":
-        counts.append((rates.coalesce_per_value, gradient.occurrences * w))
+        entries = gradient.occurrences
+        counts += [(rates.coalesce_per_value, entries * w), (rates.coalesce_per_entry, entries)]
         if scheme.push == "dense":
             # Made dense, and sparse again.
-            counts += [(rates.write_per_value, size.shard * w), (rates.scan_per_value, size.shard * w)]
+            counts += [
+                (rates.write_per_value, size.shard * w),
+                (rates.write_per_entry, one),
+                (rates.scan_per_value, size.shard * w),
+            ]
+    if scheme.push != "dense" or gradient.form == "coo":
+        counts.append((rates.write_per_entry, _entries_of_sum(problem, gradient)))
     if scheme.push == "dense":
         return _summed(counts)
     if gradient.form == "dense":
@@ -121,6 +132,7 @@ def _work(problem: SparseProblem, gradient: SparseGradient, size: ExchangeSize) 
     sent = one if size.blocks is None else min(size.blocks.push * size.blocks.size * size.n, size.shard)
     counts += [
         (rates.gather_per_value, sent * w),
+        (rates.gather_per_entry, sent),
         (rates.bitmap_per_unit, size.part + size.shard if scheme.pull == "bitmap" else 0),
     ]
     return _summed(counts)

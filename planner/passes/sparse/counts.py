@@ -45,10 +45,14 @@ class GradientCounts:
         return -(-self.shard // self.machines)
 
     @property
+    def summed(self) -> int:
+        """Non-zero units of the sum of all shards."""
+        return min(self.gradient.units, self.devices * self.union(self.machines))
+
+    @property
     def written(self) -> int:
         """Units of the sum that every rank writes in the end."""
-        whole = self.gradient.units
-        return whole if self.dense else min(whole, self.devices * self.union(self.machines))
+        return self.gradient.units if self.dense else self.summed
 
     @property
     def within(self) -> tuple[int, int]:

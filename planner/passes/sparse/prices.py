@@ -102,7 +102,8 @@ class SchemePrices:
         return before, after
 
     def write(self, counts: GradientCounts) -> int:
-        """Ticks to write the sum into the gradient: all of a dense one, or what is not zero of a sparse one."""
+        """Ticks to write the sum into the gradient as it lies: all of a dense one, or what is not zero of a sparse
+        one."""
         return self._per_value("write_per_value", counts.written, counts)
 
     def call(self, rounds: int) -> int:
@@ -114,11 +115,13 @@ class SchemePrices:
             return
         gradient = counts.gradient
         if not counts.dense:
-            yield DeviceStage("coalesce", self._per_value("coalesce_per_value", gradient.occurrences, counts))
+            yield DeviceStage("coalesce", self._entries("coalesce", gradient.occurrences, counts))
         yield DeviceStage("reduce-scatter", self.inside(counts)[0])
         if scheme.push == "dense":
             if not counts.dense:
-                yield DeviceStage("make dense", self._per_value("write_per_value", counts.shard, counts))
+                entries = self._rates["write_per_entry"] * counts.union(1)
+                made = self._per_value("write_per_value", counts.shard, counts)
+                yield DeviceStage("make dense", entries + made)
             return
         if counts.dense:
             yield DeviceStage("scan", self._per_value("scan_per_value", counts.shard, counts))
@@ -130,20 +133,28 @@ class SchemePrices:
         gathered = counts.union(1)
         if scheme.push == "blocks" and gradient.blocks is not None:
             gathered = min(gradient.blocks.push * gradient.blocks.size * counts.machines, counts.shard)
-        yield DeviceStage("gather", self._per_value("gather_per_value", gathered, counts))
+        yield DeviceStage("gather", self._entries("gather", gathered, counts))
 
     def _after(self, scheme: Scheme, counts: GradientCounts, moved: Volume) -> Iterator[DeviceStage]:
         if self.problem.ranks > 1:
-            yield DeviceStage("add", self._per_value("add_per_value", moved.added, counts))
+            # Dense values are added as they lie.
+            dense = scheme.push == "dense"
+            added = self._per_value("add_per_value", moved.added, counts)
+            yield DeviceStage("add", added if dense else self._entries("add", moved.added, counts))
             if scheme.pull == "bitmap":
                 # Written by the owner of a part, and read by all of all parts.
                 covered = counts.covered(scheme) + counts.shard
                 yield DeviceStage("bitmap", self._rates["bitmap_per_unit"] * covered)
-            if scheme.push == "dense" and not counts.dense:
+            if dense and not counts.dense:
                 yield DeviceStage("scan", self._per_value("scan_per_value", counts.shard, counts))
             yield DeviceStage("calls", self.call(moved.rounds))
             yield DeviceStage("allgather", self.inside(counts)[1])
-            yield DeviceStage("write", self.write(counts))
+            placed = 0 if dense and counts.dense else self._rates["write_per_entry"] * counts.summed
+            yield DeviceStage("write", self.write(counts) + placed)
+
+    def _entries(self, work: str, entries: int, counts: GradientCounts) -> int:
+        """Ticks of work on entries, each with its values."""
+        return self._rates[f"{work}_per_entry"] * entries + self._per_value(f"{work}_per_value", entries, counts)
 
     def _per_value(self, rate: str, units: int, counts: GradientCounts) -> int:
         return self._rates[rate] * (units * counts.width)

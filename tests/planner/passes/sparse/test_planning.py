@@ -21,12 +21,16 @@ from treadle.planner.passes.sparse.schemes import BY_NAME, SCHEMES
 
 WORK = SparseWork(
     scan_per_value=0.1,
+    coalesce_per_entry=6.0,
     coalesce_per_value=0.7,
     hash_per_index=3.5,
     extract_per_word=0.3,
+    gather_per_entry=3.0,
     gather_per_value=0.2,
+    add_per_entry=5.0,
     add_per_value=0.4,
     bitmap_per_unit=0.05,
+    write_per_entry=2.5,
     write_per_value=0.15,
     call=2000,
 )
@@ -44,10 +48,24 @@ def test_zen_between_two_nodes_costs_what_is_worked_by_hand() -> None:
     assert cost.bytes == (4 + 60 * 20) + (4 * 159 + 95 * 16)
     link = 1000 * (30 * 4 + 839 * Fraction(cost.bytes, 2**20))
     assert cost.link_ns == int(link + Fraction(1, 2))
-    coalesce, hashed, gather = 0.7 * 130 * 4, 3.5 * 100 + 0.3 * (120 + 12) * 2, 0.2 * 100 * 4
-    add, bits, write, calls = 0.4 * 2 * 60 * 4, 0.05 * (part + 10_000), 0.15 * 160 * 4, 2 * 2000
+    coalesce, hashed, gather = (6 + 0.7 * 4) * 130, 3.5 * 100 + 0.3 * (120 + 12) * 2, (3 + 0.2 * 4) * 100
+    add, bits, write, calls = (5 + 0.4 * 4) * 2 * 60, 0.05 * (part + 10_000), (2.5 + 0.15 * 4) * 160, 2 * 2000
     work = coalesce + hashed + gather + add + bits + write + calls
     assert cost.time_ns - cost.link_ns == round(work)
+
+
+@pytest.mark.parametrize("form", ["coo", "dense"])
+def test_values_of_dense_messages_take_no_rates_for_entries(form) -> None:
+    given = replace(WIDE, form=form, occurrences=100)
+    plan = plan_sparse(problem_with(given, work=WORK)).decisions.gradients[0]
+    cost = cost_of(plan, "dense")
+    add, calls = 0.4 * 10_000 * 4, 2 * 2000
+    write = 0.15 * 10_000 * 4
+    if form == "coo":
+        # Its entries are made dense, and those of the sum found and written again.
+        coalesce, scan = (6 + 0.7 * 4) * 100, 0.1 * 10_000 * 4
+        write += coalesce + 2.5 * 100 + scan + (2.5 + 0.15 * 4) * 160
+    assert cost.time_ns - cost.link_ns == round(add + write + calls)
 
 
 def test_nodes_of_several_ranks_sum_inside_first_and_share_their_link() -> None:

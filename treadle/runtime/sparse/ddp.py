@@ -108,7 +108,9 @@ class SparseHook:
     def _finish(self) -> None:
         buckets = self.buckets
         views = {name: view for bucket in buckets for name, view in bucket.planned.items()}
-        sums = self.exchange.exchange_together({name: views[name] for name in self.order if name in views})
+        sums = self.exchange.exchange_together(
+            {name: views[name] for name in self.order if name in views}, in_place=True
+        )
         means = {name: each.div_(self.world) for name, each in sums.items()}
         for bucket in buckets:
             for work in bucket.works:

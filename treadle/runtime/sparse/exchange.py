@@ -47,10 +47,10 @@ class SparseExchange:
         """The sum of gradient `name` over all ranks, as `exchange_together` finds it."""
         return self.exchange_together({name: gradient})[name]
 
-    def exchange_together(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def exchange_together(self, gradients: Mapping[str, Tensor], *, in_place: bool = False) -> dict[str, Tensor]:
         """The sums of gradients over all ranks, which call it together with the same names in the same order: dense, or
-        coalesced COO tensors, as they are given. They may share memory with the gradients. What they send to one rank
-        at a time is one message.
+        coalesced COO tensors, as they are given. They may share memory with the gradients; `in_place`, dense ones
+        that are contiguous always do. What they send to one rank at a time is one message.
 
         Raises InputError for a gradient that is not as the plan has it: at its first exchange on all ranks alike.
         CheckFailed names a rank that ended.
@@ -62,7 +62,7 @@ class SparseExchange:
         found = checked() if self.seen.issuperset(gradients) else agreed(checked)
         self.seen.update(gradients)
         tallies = {name: ExchangeTally(name, each.scheme.name) for name, each in found.items()}
-        steps = {name: each.steps(gradients[name], tallies[name]) for name, each in found.items()}
+        steps = {name: each.steps(gradients[name], tallies[name], in_place=in_place) for name, each in found.items()}
         try:
             totals = carried(together(steps), self.transport)
         except RuntimeError as error:

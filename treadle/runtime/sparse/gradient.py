@@ -62,11 +62,13 @@ class GradientExchange:
             found = f"{given.sparse_dim()} sparse dimensions of shape {tuple(given.shape[: given.sparse_dim()])}"
             raise InputError(f"found {found} of {name!r}, expected one of {units} as in the plan")
 
-    def steps(self, given: Tensor, tally: ExchangeTally) -> Exchange[Tensor]:
-        """The sum of a gradient that `check` accepts over all ranks."""
+    def steps(self, given: Tensor, tally: ExchangeTally, *, in_place: bool = False) -> Exchange[Tensor]:
+        """The sum of a gradient that `check` accepts over all ranks; `in_place`: a dense one in its own memory, where
+        new memory would cost more than the sum."""
         own = self._own(given)
         if self.intra is None:
-            total = yield from self._between(own, tally)
+            into = own if in_place and isinstance(own, Tensor) else None
+            total = yield from self._between(own, tally, into)
             result = self._given_form(total, given)
         else:
             sums = yield from self.intra.push(self._parts(self.intra, own), tally)
@@ -101,8 +103,11 @@ class GradientExchange:
             return participant.contribution(self._dense(own, sum(participant.division.sizes)))
         return dict(enumerate(participant.division.of_entries(own)))
 
-    def _between(self, own: Tensor | Entries, tally: ExchangeTally) -> Exchange[Tensor | Entries]:
-        """The sum over participants of what this one brings: dense where it is, else entries in ascending order."""
+    def _between(
+        self, own: Tensor | Entries, tally: ExchangeTally, into: Tensor | None = None
+    ) -> Exchange[Tensor | Entries]:
+        """The sum over participants of what this one brings: dense where it is, `into` that memory if any, else entries
+        in ascending order."""
         memory = self.inter.division.memory if isinstance(self.inter.division, Hashed) else None
         words, retries = (0, 0) if memory is None else (memory.words, memory.retries)
         parts = self._parts(self.inter, own)
@@ -116,21 +121,21 @@ class GradientExchange:
             )
         sums = yield from self.inter.push(parts, tally)
         sums = yield from self.inter.pull(sums, tally)
-        return self._merged(sums, dense=isinstance(own, Tensor))
+        return self._merged(sums, isinstance(own, Tensor), into)
 
-    def _merged(self, sums: Parts, *, dense: bool) -> Tensor | Entries:
+    def _merged(self, sums: Parts, dense: bool, into: Tensor | None) -> Tensor | Entries:
         """The sums of all parts as one."""
-        whole = _in_order(sums)
+        whole = _in_order(sums, into)
         if isinstance(whole, Tensor):
             return whole if dense else _nonzero(Entries(torch.arange(len(whole), dtype=torch.int32), whole))
         if dense:
-            return self._dense(whole, self.units)
+            return self._dense(whole, self.units, into)
         if self.scheme.push == "blocks":
             whole = _nonzero(whole)
         return whole if isinstance(self.inter.division, Ranges) else self.inter.division.in_order(whole)
 
-    def _dense(self, entries: Entries, units: int) -> Tensor:
-        out = entries.values.new_empty(units, self.gradient.width)
+    def _dense(self, entries: Entries, units: int, into: Tensor | None = None) -> Tensor:
+        out = entries.values.new_empty(units, self.gradient.width) if into is None else into
         write(entries.units, entries.values, out)
         return out
 
@@ -142,14 +147,15 @@ class GradientExchange:
         return torch.sparse_coo_tensor(indices, values, given.shape, is_coalesced=True, check_invariants=False)
 
 
-def _in_order(sums: Parts) -> Tensor | Entries:
-    """Parts one after the other: as one dense gradient where they are dense."""
+def _in_order(sums: Parts, into: Tensor | None = None) -> Tensor | Entries:
+    """Parts one after the other: as one dense gradient where they are dense, `into` that memory if any."""
     parts = [sums[part] for part in sorted(sums)]
-    values = parts[0].values if len(parts) == 1 else torch.cat([each.values for each in parts])
+    if len(parts) == 1:
+        return parts[0].values if parts[0].indices is None else parts[0]
     if parts[0].indices is None:
-        return values
-    indices = parts[0].units if len(parts) == 1 else torch.cat([each.units for each in parts])
-    return Entries(indices, values)
+        return torch.cat([each.values for each in parts], out=into)
+    values = torch.cat([each.values for each in parts])
+    return Entries(torch.cat([each.units for each in parts]), values)
 
 
 def _nonzero(entries: Entries) -> Entries:

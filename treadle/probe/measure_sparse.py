@@ -28,7 +28,7 @@ SIZES = (1 << 24, 1 << 25)
 PASSES = 5
 """Rounds over all experiments, of which the fastest counts: a shared machine can be slow for seconds."""
 WIDTHS = (16, 64)
-"""Of rows of embeddings."""
+"""The values of a row of an embedding."""
 DENSITY, PARTS, CONTRIBUTIONS = 0.02, 8, 4
 ROUNDS = 300
 STALL_SECONDS = 300.0
@@ -39,7 +39,7 @@ Call = tuple[str, str, int, Callable[[], object]]
 
 
 class Experiment(NamedTuple):
-    """So many items took so long."""
+    """What a number of items took."""
 
     rate: str
     what: str

@@ -29,7 +29,7 @@ class SharedUnitsModel(NamedTuple):
     chance: float
 
     def union(self, participants: int) -> float:
-        """Expected units of so many participants."""
+        """Expected units of as many participants."""
         return self.everywhere + self.somewhere * (1 - (1 - self.chance) ** participants)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from math import comb
 from typing import Any
 
@@ -42,8 +43,8 @@ PAIRS, PAIR_BINS = 128, 20
 PLACES, PLACED_SETS = 64, 3
 """Ranges in which units are counted, and single sets for which they are."""
 _SEED = 17
-_SPARSE = 32
-"""For more units than this times those in the sets no table is made."""
+_PIECE = 1 << 24
+"""Units that are numbered at a time, by a table of all of them."""
 
 
 def sparsity_of(recorded: RecordedSets) -> Sparsity:
@@ -92,16 +93,27 @@ def tensor_sparsity(tensor: RecordedTensor) -> TensorSparsity:
 
 
 def _numbered(tensor: RecordedTensor) -> tuple[Units, list[list[Units]]]:
-    """The units that any set has, and the sets as places in them: distinct, ascending."""
-    flat = [each for ranks in tensor.sets for each in ranks]
-    if tensor.units > _SPARSE * sum(map(len, flat)):
-        known = _distinct(np.concatenate(flat))
-        return known, [[_distinct(np.searchsorted(known, each)) for each in ranks] for ranks in tensor.sets]
-    seen = np.zeros(tensor.units, bool)
-    for each in flat:
-        seen[each] = True
-    place = np.cumsum(seen, dtype=np.int32) - 1
-    return np.flatnonzero(seen), [[_distinct(place[each]) for each in ranks] for ranks in tensor.sets]
+    """The units that any set has, and the sets as places in them: distinct, ascending, int32."""
+    flat = [_distinct(each.astype(np.int32)) for ranks in tensor.sets for each in ranks]
+    bounds = np.arange(0, tensor.units + _PIECE, _PIECE)
+    cuts = [np.searchsorted(each, bounds) for each in flat]
+    seen, place = np.zeros(_PIECE, bool), np.empty(_PIECE, np.int32)
+    known, before = [np.empty(0, np.int32)], 0
+    for piece in np.flatnonzero(np.diff(cuts).any(axis=0)):
+        start = np.int32(bounds[piece])
+        parts = [each[cut[piece] : cut[piece + 1]] for each, cut in zip(flat, cuts, strict=True)]
+        for part in parts:
+            part -= start
+            seen[part] = True
+        found = np.flatnonzero(seen).astype(np.int32)
+        seen[found] = False
+        place[found] = np.arange(before, before + len(found), dtype=np.int32)
+        for part in parts:
+            part[:] = place[part]
+        known.append(found + start)
+        before += len(found)
+    numbered = iter(flat)
+    return np.concatenate(known), [[next(numbered) for _ in ranks] for ranks in tensor.sets]
 
 
 def _distinct(numbers: Units) -> Units:
@@ -142,7 +154,7 @@ def _holders(sets: Sequence[Units], units: int) -> list[int]:
     """How many units as many of the sets have as their place in the list says."""
     if len(sets) == 1:
         return [units - len(sets[0]), len(sets[0])]
-    counts = np.zeros(units, np.int32)
+    counts = np.zeros(units, np.min_scalar_type(len(sets)))
     for each in sets:
         counts[each] += 1
     return list(np.bincount(counts).tolist())
@@ -201,7 +213,7 @@ def _shared(sets: Sequence[Sequence[Units]], units: int) -> SharedUnits | None:
 
 def _starts(units: int, parts: int) -> Units:
     """Where each of the even ranges begins, and the end of the last one."""
-    return np.array([part * units // parts for part in range(parts + 1)], np.int64)
+    return np.array([part * units // parts for part in range(parts + 1)], np.int32)
 
 
 def _in_ranges(found: Units, starts: Units) -> Units:
@@ -249,11 +261,11 @@ def _fullest_blocks(found: Units, units: int, parts: int, block: int) -> int:
     """Non-zero blocks of the fullest range; blocks begin where their range does."""
     starts = _starts(units, parts)
     edges = np.searchsorted(found, starts)
-    blocks = (found - np.repeat(starts[:-1], np.diff(edges))) // block
+    blocks = (found - np.repeat(starts[:-1], np.diff(edges))) // np.int32(block)
     first = np.ones(len(found), bool)
     first[1:] = blocks[1:] != blocks[:-1]
     first[edges[:-1][edges[:-1] < len(found)]] = True
-    return int(np.diff(np.concatenate([[0], np.cumsum(first)])[edges]).max())
+    return max(int(np.count_nonzero(first[begin:end])) for begin, end in pairwise(edges))
 
 
 def _places(sums: dict[int, list[Units]], units: int, known: Units) -> Iterator[UnitPlaces]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from treadle.planner.documents import store
 from treadle.planner.documents.sparsity import TensorSparsity
+from treadle.probe import sparsity
 from treadle.probe.index_sets import RecordedSets, RecordedTensor
 from treadle.probe.sparsity import mean_unions, sparsity_of, tensor_sparsity
 
@@ -77,6 +78,14 @@ def test_a_spike_of_one_step_shows_as_the_most() -> None:
     found = tensor_sparsity(recorded(sets, 64))
     assert found.unions[0].most == 50
     assert found.unions[-1].mean == 50
+
+
+def test_ranges_larger_than_the_table_of_numbers_have_the_same_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensor = recorded([[[0, 5, 6, 7, 41], [7, 7, 20]], [[63, 0], [40, 41, 42]]], 64)
+    whole = tensor_sparsity(tensor)
+    monkeypatch.setattr(sparsity, "_PIECE", 7)
+    assert tensor_sparsity(tensor) == whole
+    assert mean(whole, 4) == 9
 
 
 @pytest.mark.parametrize("sets", [[[[]]], [[[], []], [[], []]], [[[3]]], [[[]], [[0, 7]]]], ids=str)

@@ -85,6 +85,8 @@ class SparsePart(JobPart):
             value = f"{format_time(round(measured.planned.step.exchange_s * 1e9))}, measured with taking the means"
             known = f"predicted without them {planned}"
         note = f"{known}, with every gradient dense {dense}"
+        if measured is not None:
+            note += "; both by the links of the hardware profile, as messages between these processes were not measured"
         return PartReport(details=(_schemes_card(decisions), Card("exchange of gradients", value, None, note)))
 
 

@@ -1,4 +1,4 @@
-"""`treadle run` for sparse plans: every gradient exchanged as planned, dense, and by torch.distributed."""
+"""`treadle run` for sparse plans: all gradients exchanged as planned, dense, and by torch.distributed."""
 
 from __future__ import annotations
 
@@ -34,23 +34,28 @@ def run_sparse(folder: Path, options: RunOptions) -> None:
     result = run_folder(folder, steps=options.steps, timeout=options.timeout)
     lines = [
         f"{result['world']} ranks over gloo on the links of this machine; random gradients of about the plan's counts",
-        *(line for each in result["gradients"] for line in gradient_lines(each)),
+        *time_lines(result["time_ns"]),
+        *map(gradient_line, result["gradients"]),
     ]
     print_run("run-sparse", folder, result, lines, options.as_json)
 
 
-def gradient_lines(found: dict[str, Any]) -> Iterator[str]:
-    """What was found of one gradient."""
+def time_lines(times: dict[str, int]) -> Iterator[str]:
+    """What the exchange of all gradients took."""
     from treadle.runtime.sparse.compare import off_by
 
-    moved, times = found["bytes"], found["time_ns"]
+    yield f"  time    {format_time(times['planned'])} planned, {format_time(times['measured'])} measured"
+    line = off_by(times["planned"], times["measured"], times["link_planned"], times["link_measured"])
+    if line is not None:
+        yield f"          {line}"
+    yield f"  dense   {format_time(times['dense_planned'])} planned, {format_time(times['dense_measured'])} measured"
+    yield f"  torch   {format_time(times['torch_measured'])} measured of its own allreduce"
+
+
+def gradient_line(found: dict[str, Any]) -> str:
+    """What was found of one gradient."""
+    moved = found["bytes"]
     sums = "equal to the dense ones" if found["sums_equal"] else "not those of a dense exchange"
     exact = "as counted for these index sets" if moved["exact"] else "not as counted for these index sets"
-    yield f"  {found['name']} by {found['scheme']}: sums {sums}"
-    yield (f"    bytes   {format_bytes(moved['planned'])} planned, {format_bytes(moved['measured'])} measured, {exact}")
-    yield f"    time    {format_time(times['planned'])} planned, {format_time(times['measured'])} measured"
-    yield f"    dense   {format_time(times['dense_planned'])} planned, {format_time(times['dense_measured'])} measured"
-    yield f"    torch   {format_time(times['torch_measured'])} measured of its own allreduce"
-    line = off_by(found["name"], times["planned"], times["measured"], times["link_planned"], times["link_measured"])
-    if line is not None:
-        yield f"    off     {line}"
+    planned, measured = format_bytes(moved["planned"]), format_bytes(moved["measured"])
+    return f"  {found['name']} by {found['scheme']}: sums {sums}; {planned} planned, {measured} measured, {exact}"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -19,6 +18,7 @@ from treadle.codegen.targets import PLAN_NAME
 from treadle.host.cores import cores
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.scalars import format_time
 from treadle.planner.errors import CheckFailed
 from treadle.planner.passes import pass_of, require_pass
 from treadle.planner.passes.sparse.decided import cost_of
@@ -38,13 +38,19 @@ OFF = 1 / 3
 
 
 class GradientComparison(NamedTuple):
-    """What one rank found of one gradient; times are by step."""
+    """What one rank found of one gradient."""
 
     sums_equal: bool
     bytes_equal: bool
     """Those of every round are those that the planner counts for these index sets."""
     rounds: list[tuple[int, int]]
     """Bytes sent and received in each round between nodes."""
+
+
+class ExchangeComparison(NamedTuple):
+    """What one rank found; times are those of all gradients, by step."""
+
+    gradients: list[GradientComparison]
     planned_ns: list[int]
     link_ns: list[int]
     """What of that messages between nodes took."""
@@ -56,9 +62,9 @@ def run_folder(folder: Path, *, steps: int = 3, timeout: float | None = None) ->
     """Run the plan in `folder` on its number of ranks, with random gradients of about its counts.
 
     Returned: for each gradient `sums_equal` to those of a dense exchange, `bytes` of the busiest participant as planned
-    and measured and whether they are `exact`, times predicted and measured (the slowest rank's, median over `steps`):
-    by the plan, what of it are links, dense, and by torch.distributed; and `findings`, a sentence for each promise that
-    did not hold.
+    and measured and whether they are `exact`; `time_ns` of all gradients together, predicted and measured (the slowest
+    rank's, median over `steps`): by the plan, what of it are links, dense, and by torch.distributed; and `findings`, a
+    sentence for each promise that did not hold.
 
     Raises InputError for a folder that is not as it was generated, CheckFailed for a plan that fails its check, and
     what `launch` raises.
@@ -67,10 +73,12 @@ def run_folder(folder: Path, *, steps: int = 3, timeout: float | None = None) ->
     require_form(manifest.target, texts[FILE_NAME], str(folder / FILE_NAME))
     plan = require_pass(store.load(folder / PLAN_NAME, Plan), SparseDecisions, str(folder / PLAN_NAME))
     decisions = plan.decisions
-    if found := pass_of(plan).findings(decisions):
-        raise CheckFailed(f"{folder / PLAN_NAME}: not run, its check failed", tuple(found))
+    if failed := pass_of(plan).findings(decisions):
+        raise CheckFailed(f"{folder / PLAN_NAME}: not run, its check failed", tuple(failed))
     ranks = launch(decisions.problem.ranks, _compare, (decisions, steps), timeout)
-    gradients = [_summary(each, [rank[number] for rank in ranks]) for number, each in enumerate(decisions.gradients)]
+    gradients = [
+        _summary(each, [rank.gradients[number] for rank in ranks]) for number, each in enumerate(decisions.gradients)
+    ]
     findings = []
     for each in gradients:
         if not each["sums_equal"]:
@@ -82,37 +90,41 @@ def run_folder(folder: Path, *, steps: int = 3, timeout: float | None = None) ->
         "backend": "gloo",
         "world": decisions.problem.ranks,
         "steps": steps,
+        "time_ns": _total(decisions, ranks),
         "gradients": gradients,
         "findings": findings,
     }
 
 
 def _summary(plan: GradientPlan, ranks: Sequence[GradientComparison]) -> dict[str, Any]:
-    cost, dense = cost_of(plan, plan.scheme), cost_of(plan, DENSE.name)
     rounds = zip(*(rank.rounds for rank in ranks), strict=True)
     return {
         "name": plan.name,
         "scheme": plan.scheme,
         "sums_equal": all(rank.sums_equal for rank in ranks),
         "bytes": {
-            "planned": cost.bytes,
+            "planned": cost_of(plan, plan.scheme).bytes,
             "measured": sum(max(max(moved) for moved in each) for each in rounds),
             "exact": all(rank.bytes_equal for rank in ranks),
-        },
-        "time_ns": {
-            "planned": cost.time_ns,
-            "measured": _slowest([rank.planned_ns for rank in ranks]),
-            "link_planned": cost.link_ns,
-            "link_measured": _slowest([rank.link_ns for rank in ranks]),
-            "dense_planned": dense.time_ns,
-            "dense_measured": _slowest([rank.dense_ns for rank in ranks]),
-            "torch_measured": _slowest([rank.torch_ns for rank in ranks]),
         },
     }
 
 
-def off_by(name: str, planned_ns: int, measured_ns: int, link_planned_ns: int, link_measured_ns: int) -> str | None:
-    """One sentence where the time of a gradient is off by more than a third, with the term that is off by most."""
+def _total(decisions: SparseDecisions, ranks: Sequence[ExchangeComparison]) -> dict[str, int]:
+    """Times of all gradients."""
+    return {
+        "planned": decisions.time_ns,
+        "measured": _slowest([rank.planned_ns for rank in ranks]),
+        "link_planned": sum(cost_of(plan, plan.scheme).link_ns for plan in decisions.gradients),
+        "link_measured": _slowest([rank.link_ns for rank in ranks]),
+        "dense_planned": decisions.dense_ns,
+        "dense_measured": _slowest([rank.dense_ns for rank in ranks]),
+        "torch_measured": _slowest([rank.torch_ns for rank in ranks]),
+    }
+
+
+def off_by(planned_ns: int, measured_ns: int, link_planned_ns: int, link_measured_ns: int) -> str | None:
+    """A few words where a time is off by more than a third, with the term that is off by most."""
     if abs(measured_ns - planned_ns) <= OFF * planned_ns:
         return None
     terms = {
@@ -120,10 +132,9 @@ def off_by(name: str, planned_ns: int, measured_ns: int, link_planned_ns: int, l
         "work of the ranks": (planned_ns - link_planned_ns, measured_ns - link_measured_ns),
     }
     term = max(terms, key=lambda each: abs(terms[each][1] - terms[each][0]))
-    planned, measured = (each / 1e6 for each in terms[term])
+    planned, measured = map(format_time, terms[term])
     whole = measured_ns / max(1, planned_ns)
-    sizes = f"{planned:.3f} ms planned, {measured:.3f} ms measured"
-    return f"{name} takes {whole:.2f}x of its prediction, most of it {term}: {sizes}"
+    return f"{whole:.2f}x of its prediction, most of it {term}: {planned} planned, {measured} measured"
 
 
 def _slowest(times: Sequence[Sequence[int]]) -> int:
@@ -131,7 +142,7 @@ def _slowest(times: Sequence[Sequence[int]]) -> int:
     return int(median(max(step) for step in zip(*times, strict=True)))
 
 
-def _compare(rank: int, world: int, decisions: SparseDecisions, steps: int) -> list[GradientComparison]:
+def _compare(rank: int, world: int, decisions: SparseDecisions, steps: int) -> ExchangeComparison:
     import torch
     from torch import distributed
 
@@ -145,11 +156,12 @@ def _compare(rank: int, world: int, decisions: SparseDecisions, steps: int) -> l
     dense = SparseExchange(
         replace(decisions, gradients=tuple(replace(each, scheme=DENSE.name) for each in decisions.gradients))
     )
+    given = {each.name: random_gradient(problem, each, rank) for each in problem.gradients}
+    sums = planned.exchange_together(given)
     for gradient, plan in zip(problem.gradients, decisions.gradients, strict=True):
-        given = random_gradient(problem, gradient, rank)
-        expected = given.to_dense().clone()
+        expected = given[gradient.name].to_dense().clone()
         distributed.all_reduce(expected)
-        equal = torch.equal(planned.exchange(gradient.name, given).to_dense(), expected)
+        equal = torch.equal(sums.pop(gradient.name).to_dense(), expected)
         moved = [
             (sum(each.sent.values()), sum(each.received.values()))
             for each in planned.last[gradient.name].rounds
@@ -157,13 +169,13 @@ def _compare(rank: int, world: int, decisions: SparseDecisions, steps: int) -> l
         ]
         sets = index_sets(problem, gradient, local)
         exact = moved == _counted(decisions, gradient, plan, sets, local)[node]
-        times, links = _planned_times(planned, gradient.name, given, steps)
-        dense_times = _times(partial(dense.exchange, gradient.name, given), steps)
-        torch_times = _times(partial(_all_reduced, given), steps)
-        found.append(GradientComparison(equal, exact, moved, times, links, dense_times, torch_times))
+        found.append(GradientComparison(equal, exact, moved))
+    times, links = _planned_times(planned, given, steps)
+    dense_times = _times(lambda: dense.exchange_together(given), steps)
+    torch_times = _times(lambda: _all_reduced(given.values()), steps)
     planned.close()
     dense.close()
-    return found
+    return ExchangeComparison(found, times, links, dense_times, torch_times)
 
 
 def _counted(
@@ -178,22 +190,26 @@ def _counted(
     return [[(each.sent[node], each.received[node]) for each in played] for node in range(len(sets))]
 
 
-def _planned_times(exchange: SparseExchange, name: str, given: Tensor, steps: int) -> tuple[list[int], list[int]]:
+def _planned_times(exchange: SparseExchange, given: Mapping[str, Tensor], steps: int) -> tuple[list[int], list[int]]:
     """ns of exchanges as planned, and what of each its messages between nodes took."""
     waited = [exchange.transport.waited_ns["inter"]]
 
     def once() -> None:
-        exchange.exchange(name, given)
+        exchange.exchange_together(given)
         waited.append(exchange.transport.waited_ns["inter"])
 
     times = _times(once, steps)
     return times, [after - before for before, after in pairwise(waited)][1:]
 
 
-def _all_reduced(given: Tensor) -> None:
+def _all_reduced(given: Iterable[Tensor]) -> None:
+    """The sums of all gradients, in flight at once as those of DistributedDataParallel are."""
     from torch import distributed
 
-    distributed.all_reduce(given.clone())
+    works = [distributed.all_reduce(each.clone(), async_op=True) for each in given]
+    for work in works:
+        assert work is not None
+        work.wait()
 
 
 def _times(work: Callable[[], object], steps: int) -> list[int]:

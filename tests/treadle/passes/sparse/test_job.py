@@ -136,6 +136,7 @@ def test_a_job_with_sparse_gradients_from_its_file_to_its_report(
     assert cards["same numbers"]["value"] == "yes, measured"
     assert cards["sparse gradients"]["value"] == "2 of 2 embeddings"
     assert "measured" in cards["exchange of gradients"]["value"]
+    assert "messages between these processes were not measured" in cards["exchange of gradients"]["note"]
     rows = {row[0]: row[1:] for row in summary["tables"][0]["rows"]}
     predicted, measured, _ = rows["peak of live tensors, MiB"]
     assert float(measured) == pytest.approx(float(predicted), rel=0.15)

@@ -110,9 +110,10 @@ class SparseHook:
         views = {name: view for bucket in buckets for name, view in bucket.planned.items()}
         sums = self.exchange.exchange_together({name: views[name] for name in self.order if name in views})
         means = {name: each.div_(self.world) for name, each in sums.items()}
-        for bucket in buckets:
-            for work in bucket.works:
-                work.wait()
+        with self.exchange.named():
+            for bucket in buckets:
+                for work in bucket.works:
+                    work.wait()
         for bucket in buckets:
             bucket.future.set_result(bucket.result(means))
         self.iterations += not self.closed

@@ -167,9 +167,11 @@ inline void list_all(const Partition &call) {
         std::vector<int64_t> counts(2 * call.parts);  // of even and odd places: additions to one wait for each other
         int64_t *const even = counts.data(), *const odd = even + call.parts;
         int64_t taken = 0;
+        uint32_t all = 0;
         each_batch(call, begin, end, [&](const uint32_t *units, int count) {
             uint32_t parts[BATCH];
             parts_of(call, units, count, parts);
+            for (int i = 0; i < count; ++i) all |= units[i];
             for (int i = 0; i + 1 < count; i += 2) {
                 ++even[parts[i]];
                 ++odd[parts[i + 1]];
@@ -178,6 +180,7 @@ inline void list_all(const Partition &call) {
             if (taken + count <= call.slots) std::copy(units, units + count, list + taken);
             taken += count;
         });
+        if (int32_t(all) < 0) throw std::runtime_error("found an index below 0, expected units from 0");
         call.taken[thread] = taken;
         for (int part = 0; part < call.parts; ++part)
             call.counts[int64_t(thread) * call.parts + part] = even[part] + odd[part];

@@ -36,6 +36,8 @@ def units_of(gradient: Tensor, unit: Unit | None) -> GradientUnits | str:
     form: Form = "coo" if gradient.layout == torch.sparse_coo else "dense"
     if form == "dense" and gradient.layout != torch.strided:
         return f"its gradients are {str(gradient.layout).removeprefix('torch.')}"
+    if gradient.dtype != torch.float32:
+        return f"its gradients are {str(gradient.dtype).removeprefix('torch.')}, not float32"
     reason = "it has no rows"
     for tried in ("row", "element") if unit is None else (unit,):
         found = _shaped(gradient, form, tried)

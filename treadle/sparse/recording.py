@@ -89,7 +89,9 @@ class SparsityRecording:
         self._on_first_rank(lambda recorded: save_sets(recorded, path))
 
     def _saw(self, name: str, gradient: Tensor) -> None:
-        if not self._in_pass:
+        sets = self._sets.get(name, [])
+        # A second gradient within one pass: the pass before failed before its end, and does not count.
+        if not self._in_pass or len(sets) > self.recorded_steps:
             self._in_pass = True
             Variable._execution_engine.queue_callback(self._end_pass)
         if name not in self._units:
@@ -99,9 +101,9 @@ class SparsityRecording:
                 self._hooks.pop(name).remove()
                 return
             self._units[name] = found
-        units, sets = self._units[name], self._sets.setdefault(name, [])
+        units, sets = self._units[name], self._sets.setdefault(name, sets)
         sets += [EMPTY] * (self.recorded_steps - len(sets))
-        sets.append(indices_of(gradient, units))
+        sets[self.recorded_steps :] = [indices_of(gradient, units)]
 
     def _end_pass(self) -> None:
         self._in_pass = False

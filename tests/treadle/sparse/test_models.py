@@ -179,6 +179,11 @@ def refused(rank: int, world: int) -> None:
         treadle.sparse.attach(DistributedDataParallel(Net()), other)
     with pytest.raises(InputError, match="found a Net, expected a DistributedDataParallel model"):
         treadle.sparse.attach(Net(), plan_of(given))
+    with pytest.raises(InputError, match=r"rank 1: .*none\.json: cannot read"):
+        treadle.sparse.attach(DistributedDataParallel(Net()), plan_of(given) if rank == 0 else "none.json")
+    elements = plan_of(decisions_of([Given("bag.weight", "coo", 30 * WIDTH, 1, "zen", "element")]))
+    with pytest.raises(InputError, match=r"found elements of the COO gradient of 'bag.weight' in the plan"):
+        treadle.sparse.attach(DistributedDataParallel(Net()), elements)
     hooked = DistributedDataParallel(Net())
     hooked.register_comm_hook(None, lambda state, bucket: None)
     with pytest.raises(InputError, match="found a communication hook"):

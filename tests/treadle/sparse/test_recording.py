@@ -115,6 +115,38 @@ def test_a_step_without_a_parameter_has_an_empty_set(tmp_path: Path) -> None:
     assert [each[0].tolist() for each in found["1.weight"].sets] == [[], [5], []]
 
 
+class Broken(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, given: Tensor) -> Tensor:
+        return given.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        raise RuntimeError("broken")
+
+
+def test_a_backward_pass_that_failed_does_not_count(tmp_path: Path) -> None:
+    model = nn.Embedding(9, 2, sparse=True)
+    recording = treadle.sparse.record(model, steps=2)
+    for row in (1, 2, 3):
+        found = model(torch.tensor([row])).sum()
+        if row == 2:
+            with pytest.raises(RuntimeError, match="broken"):
+                (Broken.apply(torch.ones(1, requires_grad=True)).sum() + found).backward()
+        else:
+            found.backward()
+    assert recording.is_complete
+    (tensor,) = tensors(recording, tmp_path / "sets.npz").values()
+    assert [each[0].tolist() for each in tensor.sets] == [[1], [3]]
+
+
+def test_gradients_that_plans_do_not_exchange_are_left_out() -> None:
+    model = nn.ModuleList([nn.Embedding(9, 2, sparse=True, dtype=torch.bfloat16), nn.Embedding(9, 2, sparse=True)])
+    recording = treadle.sparse.record(model, steps=1)
+    sum(each(torch.tensor([4])).sum() for each in model).backward()  # type: ignore[union-attr]
+    assert recording.left_out == {"0.weight": "its gradients are bfloat16, not float32"}
+
+
 def test_gradients_that_are_zero_only_at_first_are_left_out() -> None:
     model = nn.ModuleList([nn.Linear(3, 3, bias=False), nn.Embedding(9, 2, sparse=True)])
     recording = treadle.sparse.record(model, steps=4)

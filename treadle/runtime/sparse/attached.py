@@ -67,6 +67,8 @@ def planned_parameters(decisions: SparseDecisions, parameters: Mapping[str, P], 
             continue  # DistributedDataParallel has them in its own buckets
         if name not in parameters:
             raise InputError(f"found no parameter {name!r} that takes a gradient, expected that of the plan")
+        if gradient.form == "coo" and gradient.unit != "row":
+            raise InputError(f"found elements of the COO gradient of {name!r} in the plan, expected rows")
         parameter = found[name] = parameters[name]
         rows, elements = (parameter.shape[0] if parameter.ndim else 1), parameter.numel()
         units = rows if gradient.unit == "row" else elements

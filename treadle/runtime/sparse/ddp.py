@@ -112,9 +112,10 @@ class SparseHook:
             {name: views[name] for name in self.order if name in views}, in_place=True
         )
         means = {name: each.div_(self.world) for name, each in sums.items()}
-        for bucket in buckets:
-            for work in bucket.works:
-                work.wait()
+        with self.exchange.named():
+            for bucket in buckets:
+                for work in bucket.works:
+                    work.wait()
         for bucket in buckets:
             bucket.future.set_result(bucket.result(means))
         self.iterations += not self.closed

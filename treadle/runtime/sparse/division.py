@@ -41,9 +41,9 @@ class Division(ABC):
         bitmap, values = aggregate(given, self.part(part))
         return Entries(decode(bitmap, self.part(part)), values, bitmap)
 
-    def in_order(self, entries: Entries) -> Entries:
-        """The same entries of any part in ascending order, without sorting them."""
-        bitmap, values = aggregate([(entries.units, entries.values)], self.whole)
+    def in_order(self, parts: Sequence[Entries]) -> Entries:
+        """The entries of parts that share no unit in ascending order, without sorting them."""
+        bitmap, values = aggregate([(each.units, each.values) for each in parts], self.whole)
         return Entries(decode(bitmap, self.whole), values)
 
     @abstractmethod
@@ -79,7 +79,7 @@ class Ranges(Division):
 
     def of_entries(self, entries: Entries) -> list[Entries]:
         if not entries.ascending:
-            entries = self.in_order(entries)
+            entries = self.in_order([entries])
         cuts = torch.searchsorted(entries.units, self.inner.to(entries.units.device)).tolist()
         ends = [*cuts, len(entries.units)]
         return [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, distributed
@@ -63,16 +64,22 @@ class SparseExchange:
         self.seen.update(gradients)
         tallies = {name: ExchangeTally(name, each.scheme.name) for name, each in found.items()}
         steps = {name: each.steps(gradients[name], tallies[name], in_place=in_place) for name, each in found.items()}
-        try:
+        with self.named():
             totals = carried(together(steps), self.transport)
+        for tally in tallies.values():
+            self._record(tally)
+        return totals
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """An error of torch.distributed inside becomes CheckFailed with the rank that ended, if one did."""
+        try:
+            yield
         except RuntimeError as error:
             lost = None if isinstance(error, TreadleError) else self.watch.lost_within(NAMING_SECONDS)
             if lost is None:
                 raise
             raise lost_rank(lost) from error
-        for tally in tallies.values():
-            self._record(tally)
-        return totals
 
     def _record(self, tally: ExchangeTally) -> None:
         name = tally.gradient

@@ -125,6 +125,8 @@ class GradientExchange:
 
     def _merged(self, sums: Parts, dense: bool, into: Tensor | None) -> Tensor | Entries:
         """The sums of all parts as one."""
+        if not dense and isinstance(self.inter.division, Hashed):
+            return self.inter.division.in_order(list(sums.values()))
         whole = _in_order(sums, into)
         if isinstance(whole, Tensor):
             return whole if dense else _nonzero(Entries(torch.arange(len(whole), dtype=torch.int32), whole))
@@ -132,7 +134,7 @@ class GradientExchange:
             return self._dense(whole, self.units, into)
         if self.scheme.push == "blocks":
             whole = _nonzero(whole)
-        return whole if isinstance(self.inter.division, Ranges) else self.inter.division.in_order(whole)
+        return whole
 
     def _dense(self, entries: Entries, units: int, into: Tensor | None = None) -> Tensor:
         out = entries.values.new_empty(units, self.gradient.width) if into is None else into

@@ -75,9 +75,10 @@ def test_the_largest_unit_number_is_kept(method):
     assert_dealt_out(PartitionMemory(2, 3, 3, DEFAULT_SEEDS, method=method).partition(units), units, 2)
 
 
-def test_a_negative_index_is_refused():
+@pytest.mark.parametrize("method", METHODS)
+def test_a_negative_index_is_refused(method):
     with pytest.raises(InputError, match="below 0"):
-        PartitionMemory(2, 3, 3, DEFAULT_SEEDS).partition(torch.tensor([3, -1], dtype=torch.int32))
+        PartitionMemory(2, 3, 3, DEFAULT_SEEDS, method=method).partition(torch.tensor([3, -1], dtype=torch.int32))
 
 
 def test_the_compiled_hash_is_that_of_plans():

@@ -6,11 +6,13 @@ import multiprocessing
 import os
 import signal
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
-from torch import distributed
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from tests.treadle.runtime.sparse.gradients import coo, dense_sum, random_gradients
 from tests.treadle.runtime.sparse.plans import decisions_of
@@ -18,6 +20,7 @@ from treadle.host.loopback import stay_on_loopback
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.sparse.decisions import SparseDecisions
 from treadle.runtime.launch import launch
+from treadle.runtime.sparse.attached import attach_ddp
 from treadle.runtime.sparse.exchange import SparseExchange
 
 TABLES = (
@@ -67,16 +70,24 @@ def refused(rank: int, world: int, decisions: SparseDecisions) -> list[str]:
 
 
 def ends_early(rank: int, folder: str, decisions: SparseDecisions) -> None:
+    """Rank 1 ends when the gradients of the plan are exchanged, and others wait for its dense ones."""
     stay_on_loopback()
     distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=3)
-    exchange, gradient = SparseExchange(decisions), coo([1], torch.ones(1, 3), 60)
-    exchange.exchange("hashed", gradient)
+    model = DistributedDataParallel(nn.Sequential(nn.Embedding(60, 3, sparse=True), nn.Linear(3, 1)))
+    hook = attach_ddp(model, decisions)
+    model(torch.tensor([1])).sum().backward()
     if rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    try:
-        exchange.exchange("hashed", gradient)
-    except CheckFailed as error:
-        (Path(folder) / f"{rank}").write_text(str(error))
+        work = Mock(wait=lambda: os.kill(os.getpid(), signal.SIGKILL))
+        hook._averaged = lambda values: work  # type: ignore[method-assign]
+    steps = (
+        lambda: model(torch.tensor([1])).sum().backward(),
+        lambda: hook.exchange.exchange("0.weight", coo([1], torch.ones(1, 3), 60)),
+    )
+    for number, step in enumerate(steps):
+        try:
+            step()
+        except CheckFailed as error:
+            (Path(folder) / f"{number} {rank}").write_text(str(error))
     os._exit(0)
 
 
@@ -106,7 +117,8 @@ def test_a_gradient_or_plan_of_one_rank_is_refused_on_all_of_them() -> None:
 
 @pytest.mark.slow
 def test_a_rank_that_ends_is_named_by_the_others(tmp_path: Path) -> None:
-    context, decisions = multiprocessing.get_context("spawn"), decisions_of(*TABLES, machines=3)
+    decisions = decisions_of(("0.weight", "zen", "coo", 60, 3), machines=3)
+    context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=ends_early, args=(rank, str(tmp_path), decisions)) for rank in range(3)]
     for process in processes:
         process.start()
@@ -117,5 +129,5 @@ def test_a_rank_that_ends_is_named_by_the_others(tmp_path: Path) -> None:
     finally:
         for process in processes:
             process.kill()
-    for rank in (0, 2):
-        assert (tmp_path / f"{rank}").read_text() == "rank 1 ended; gradients cannot be exchanged without it"
+    for place in ("0 0", "0 2", "1 0", "1 2"):
+        assert (tmp_path / place).read_text() == "rank 1 ended; gradients cannot be exchanged without it"

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,15 @@ MAX_UNPACKED = 2**32
 HEADER = "document"
 """The array that has the document, without its sets, as JSON."""
 _ZIP = b"PK\x03\x04"
+_BROKEN = (
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    zlib.error,
+    NotImplementedError,
+    EOFError,
+    RuntimeError,
+)
+"""What reading a damaged archive raises, beyond errors of files."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +137,7 @@ def load_archive(path: Path | str) -> RecordedSets:
     try:
         with zipfile.ZipFile(path) as archive:
             arrays = dict(_arrays(archive, where))
-    except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError, RuntimeError) as error:
+    except (*_BROKEN, OSError) as error:
         raise InputError(f"found a broken archive ({' '.join(str(error).split())})", where=where) from error
     except ValueError as error:
         raise InputError(f"found no array of NumPy ({' '.join(str(error).split())})", where=where) from error

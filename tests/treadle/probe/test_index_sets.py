@@ -104,9 +104,21 @@ def sparse_zip() -> bytes:
     return bytes(data) if len(data) else b""
 
 
+def damaged_packing() -> bytes:
+    """An archive whose compressed data is no such data."""
+    packing = io.BytesIO()
+    with zipfile.ZipFile(packing, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("document.npy", array_of("(4,)", bytes(16)))
+    data = bytearray(packing.getvalue())
+    place = data.index(b"document.npy") + len(b"document.npy")
+    data[place : place + 2] = b"\xff\xff"
+    return bytes(data)
+
+
 BROKEN: dict[str, tuple[Callable[[], bytes], str]] = {
     "objects": (objects, "an array of objects"),
     "cut short": (lambda: packed(document=array_of("(4,)", b"0" * 16))[:-30], "a broken archive"),
+    "damaged packing": (damaged_packing, "a broken archive"),
     "no arrays": (lambda: packed(document=b"hello"), "no array of NumPy"),
     "a shape too large": (lambda: packed(document=array_of("(1000000000000,)", b"0" * 16)), "found 16 bytes"),
     "a negative shape": (lambda: packed(document=array_of("(-1,)", b"0" * 16)), "found"),

@@ -20,6 +20,8 @@ Form = Literal["coo", "dense"]
 Share = Annotated[float, Meta(ge=0, le=1)]
 MAX_UNITS = 2**31 - 1
 """Indices are sent as 32 bits."""
+MAX_ELEMENTS = 2**42
+"""16 TiB of a gradient: times of exchanging more may not be whole numbers that a float holds."""
 
 
 def problems_of_units(unit: Unit, units: int, width: int, path: str) -> Iterator[tuple[str, str, str]]:
@@ -28,6 +30,8 @@ def problems_of_units(unit: Unit, units: int, width: int, path: str) -> Iterator
         yield f"{path}.units", str(units), f"at most {MAX_UNITS}"
     if unit == "element" and width != 1:
         yield f"{path}.width", str(width), "1, the width of an element"
+    if units * width > MAX_ELEMENTS:
+        yield f"{path}.width", f"{units} units of {width}", f"at most {MAX_ELEMENTS} elements"
 
 
 class UnionCount(Record, frozen=True, kw_only=True):

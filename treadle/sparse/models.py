@@ -28,9 +28,9 @@ def attach(model: nn.Module, plan: Plan[Any] | Path | str, *, collectives: Path 
     gradients are the same on all ranks, bit by bit. Nothing is kept from one step to the next that changes a number,
     so checkpoints are those of the model and its optimizer.
 
-    Raises InputError, on all ranks alike, for another kind of plan or model, for a group that does not hold all ranks, for another number of
-    ranks or other parameters than the plan's (the first difference by name), gradients other than float32, and for a
-    model that has a communication hook.
+    Raises InputError, on all ranks alike, for another kind of plan or model, for a group that does not hold all ranks,
+    for another number of ranks or other parameters than the plan's (the first difference by name), gradients other than
+    float32, and for a model that has a communication hook.
     """
     if not distributed.is_initialized():
         raise InputError("call torch.distributed.init_process_group first", where=CALLER)

@@ -67,7 +67,7 @@ def gradient_of(tensor: TensorSparsity, machines: int, devices: int, where: str 
         unit=tensor.unit,
         units=tensor.units,
         width=tensor.width,
-        occurrences=max(tensor.occurrences, counts[0]) if tensor.form == "dense" else tensor.occurrences,
+        occurrences=max(tensor.occurrences, counts[0]),
         unions=counts,
         even=even,
         hashed=tuple(fullest_hashed(count, machines) for count in counts),

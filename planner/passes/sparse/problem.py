@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.documents.scalars import Count, Document, Name, Positive, Record
 from treadle.planner.documents.sparse_costs import SparseWork
-from treadle.planner.documents.sparsity import MAX_UNITS, Form, Unit
+from treadle.planner.documents.sparsity import Form, Unit, problems_of_units
 
 VERSION = 1
 VALUE_BYTES = INDEX_BYTES = 4
@@ -100,10 +100,7 @@ class SparseProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="
 
     def _problems_of(self, gradient: SparseGradient, path: str) -> Iterator[tuple[str, str, str]]:
         n, shard = self.machines, self.shard(gradient)
-        if gradient.units > MAX_UNITS:
-            yield f"{path}.units", str(gradient.units), f"at most {MAX_UNITS}"
-        if gradient.unit == "element" and gradient.width != 1:
-            yield f"{path}.width", str(gradient.width), "1, the width of an element"
+        yield from problems_of_units(gradient.unit, gradient.units, gradient.width, path)
         counts = {"unions": gradient.unions, "even": gradient.even, "hashed": gradient.hashed}
         for name, found in counts.items():
             if len(found) != n:
@@ -122,7 +119,7 @@ class SparseProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="
                     yield f"{path}.{name}[{m - 1}]", str(fullest), expected
         if not gradient.unions[0] <= gradient.densest <= shard:
             yield f"{path}.densest", str(gradient.densest), f"{gradient.unions[0]} to {shard}"
-        if gradient.form == "dense" and gradient.occurrences < gradient.unions[0]:
+        if gradient.occurrences < gradient.unions[0]:
             yield f"{path}.occurrences", str(gradient.occurrences), f"at least {gradient.unions[0]}"
         if gradient.blocks is not None:
             most = -(-shard // n) // gradient.blocks.size + 2

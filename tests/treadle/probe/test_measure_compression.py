@@ -25,8 +25,8 @@ from treadle.probe.curve_fit import fit_curve
 from treadle.probe.measure_compression import MeasuredCompression, measure_compression, ranks_of_host
 from treadle.probe.measured_codecs import FactorsCodec
 from treadle.probe.routine_worker import ROUTINES
-from treadle.runtime.compression.routines import ScopeGroups
 from treadle.runtime.launch import launch
+from treadle.runtime.scope_groups import ScopeGroups
 
 SIZES = (64, 4096)
 

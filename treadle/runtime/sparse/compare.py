@@ -203,13 +203,11 @@ def _planned_times(exchange: SparseExchange, given: Mapping[str, Tensor], steps:
 
 
 def _all_reduced(given: Iterable[Tensor]) -> None:
-    """The sums of all gradients, in flight at once as those of DistributedDataParallel are."""
+    """The sums of all gradients, one after the other: gloo was seen to hang with several sparse ones in flight."""
     from torch import distributed
 
-    works = [distributed.all_reduce(each.clone(), async_op=True) for each in given]
-    for work in works:
-        assert work is not None
-        work.wait()
+    for each in given:
+        distributed.all_reduce(each.clone())
 
 
 def _times(work: Callable[[], object], steps: int) -> list[int]:

@@ -29,6 +29,7 @@ def files(here: Path) -> Path:
         even=(700, 1300, 1800, 2300),
         hashed=(290, 540, 760, 950),
         densest=1100,
+        occurrences=1400,
         blocks=None,
     )
     store.save(replace(SPARSE_PROBLEM, machines=4, gradients=(table,)), here / "problem.json")

@@ -82,7 +82,7 @@ def test_a_single_participant_exchanges_nothing() -> None:
 
 def test_cards_state_time_schemes_and_bytes() -> None:
     time, schemes, size, _ = sparse_cards(PLAN)
-    assert (time.label, time.value) == ("exchange time", "63.9% shorter")
+    assert (time.label, time.value) == ("exchange time", "63.6% shorter")
     assert schemes.value == "3 of 4 gradients"
     assert schemes.note == "1 by zen, 1 by ranges, 1 by dense, 1 by hierarchy-one-shot-centralized"
     assert size.value == "35.4% of dense"

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from treadle.planner.documents.scalars import Count, Decisions, Name, Positive, Record
 from treadle.planner.passes.sparse.problem import SparseProblem
-from treadle.planner.passes.sparse.schemes import BY_NAME
+from treadle.planner.passes.sparse.schemes import BY_NAME, DENSE
 
 Seed = Annotated[int, Meta(ge=0, lt=2**32)]
 Sums = Literal["worker", "same"]
@@ -67,7 +67,15 @@ class SparseDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", ta
         for path, found, expected in self.problem.problems():
             yield path.replace("$", "$.decisions.problem", 1), found, expected
         for place, plan in enumerate(self.gradients):
+            path, priced = f"$.decisions.gradients[{place}]", [cost.scheme for cost in plan.costs]
+            for number, name in enumerate(priced):
+                if name not in BY_NAME:
+                    yield f"{path}.costs[{number}].scheme", repr(name), f"one of {', '.join(BY_NAME)}"
             if plan.scheme not in BY_NAME:
-                yield f"$.decisions.gradients[{place}].scheme", repr(plan.scheme), f"one of {', '.join(BY_NAME)}"
+                yield f"{path}.scheme", repr(plan.scheme), f"one of {', '.join(BY_NAME)}"
+            elif plan.scheme not in priced:
+                yield f"{path}.scheme", plan.scheme, "a scheme with a price"
+            if DENSE.name not in priced:
+                yield f"{path}.costs", "none of dense", "those of every scheme"
         if len(self.seeds) < 2:
             yield "$.decisions.seeds", f"{len(self.seeds)} seeds", "at least 2"

@@ -77,15 +77,16 @@ def test_a_single_participant_exchanges_nothing() -> None:
     )
     plan = plan_sparse(replace(PLAN.decisions.problem, machines=1, inter=None, gradients=alone))
     assert "1 sparse gradient on 1 node of 1 rank:" in sparse_section("", plan).text
-    assert [card.value for card in sparse_cards(plan)[:3]] == ["the same", "0 of 1 gradient", "none"]
+    assert [card.value for card in sparse_cards(plan)[:3]] == ["the same", "0 of 1 gradient", "0%"]
 
 
 def test_cards_state_time_schemes_and_bytes() -> None:
-    time, schemes, size, _ = sparse_cards(PLAN)
+    time, schemes, _, _ = sparse_cards(PLAN)
     assert (time.label, time.value) == ("exchange time", "63.6% shorter")
     assert schemes.value == "3 of 4 gradients"
-    assert schemes.note == "1 by zen, 1 by ranges, 1 by dense, 1 by hierarchy-one-shot-centralized"
-    assert size.value == "35.4% of dense"
+    used, _, sent = schemes.note.partition("; ")
+    assert used == "1 by zen, 1 by ranges, 1 by dense, 1 by hierarchy-one-shot-centralized"
+    assert sent == "3.24 MiB of 9.155 MiB between nodes"
 
 
 def test_simulate_and_report_take_a_sparse_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,47 +1,19 @@
 // What all encoders and decoders for CPUs share: threads, blocks of elements with the residual added, sign bits, sums.
 #pragma once
 #include <algorithm>
-#include <exception>
-#include <system_error>
-#include <thread>
 #include <vector>
 #if defined(__AVX__)
 #include <immintrin.h>
 #endif
 
 #include "treadle_compression.h"
+#include "treadle_parallel.h"
 
 namespace treadle {
 
 constexpr int64_t LEAST = 1 << 16;  // elements that are worth a thread
 
 inline int parts_of(const Coding &coding) { return int(std::clamp<int64_t>(coding.elements / LEAST, 1, coding.threads)); }
-
-// `work(part, begin, end)` for each of `parts` parts of [0, count), on a thread each.
-template <class Work>
-void parallel(int parts, int64_t count, const Work &work) {
-    std::vector<std::exception_ptr> errors(parts);
-    const auto run = [&](int part) {
-        try {
-            work(part, count * part / parts, count * (part + 1) / parts);
-        } catch (...) {
-            errors[part] = std::current_exception();
-        }
-    };
-    std::vector<std::thread> helpers;
-    helpers.reserve(parts);
-    for (int part = 1; part < parts; ++part) {
-        try {
-            helpers.emplace_back(run, part);
-        } catch (const std::system_error &) {
-            run(part);  // there are no more threads
-        }
-    }
-    run(0);
-    for (auto &helper : helpers) helper.join();
-    for (const auto &error : errors)
-        if (error) std::rethrow_exception(error);
-}
 
 inline int64_t chunks_of(const Coding &coding) { return (coding.elements + CHUNK - 1) / CHUNK; }
 

@@ -1,15 +1,13 @@
 // What the kernels of sparse gradients share on CPUs: threads, sixteen words at a time, and rows.
 #pragma once
 #include <algorithm>
-#include <exception>
 #include <stdexcept>
-#include <system_error>
-#include <thread>
 #include <vector>
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
+#include "treadle_parallel.h"
 #include "treadle_sparse_hash.h"
 
 namespace treadle {
@@ -17,32 +15,6 @@ namespace treadle {
 constexpr int64_t LEAST = 1 << 14;  // words that are worth a thread
 
 inline int threads_for(int64_t work, int threads) { return int(std::clamp<int64_t>(work / LEAST, 1, threads)); }
-
-// `work(part, begin, end)` for each of `parts` parts of [0, count), on a thread each.
-template <class Work>
-void parallel(int parts, int64_t count, const Work &work) {
-    std::vector<std::exception_ptr> errors(parts);
-    const auto run = [&](int part) {
-        try {
-            work(part, count * part / parts, count * (part + 1) / parts);
-        } catch (...) {
-            errors[part] = std::current_exception();
-        }
-    };
-    std::vector<std::thread> helpers;
-    helpers.reserve(parts);
-    for (int part = 1; part < parts; ++part) {
-        try {
-            helpers.emplace_back(run, part);
-        } catch (const std::system_error &) {
-            run(part);  // there are no more threads
-        }
-    }
-    run(0);
-    for (auto &helper : helpers) helper.join();
-    for (const auto &error : errors)
-        if (error) std::rethrow_exception(error);
-}
 
 constexpr int BATCH = 256;  // units whose words are fetched at once
 constexpr int LANES = 16;

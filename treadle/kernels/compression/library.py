@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from treadle.codegen.collective.cuda.kernels import headers
-from treadle.planner import resources
+from treadle.kernels.texts import texts
 from treadle.planner.errors import InputError
 from treadle.planner.machine.compressors import Compressor
 from treadle.runtime.native_build import Target, compile_library
@@ -41,7 +40,7 @@ class CompressionLibrary:
     def __init__(self, target: Target, arch: str | None = None) -> None:
         main = "treadle_compression.cpp" if target == "process" else "treadle_compression.cu"
         self.target = target
-        self._library: Any = ctypes.CDLL(str(compile_library(texts(), main, target, (), arch)))
+        self._library: Any = ctypes.CDLL(str(compile_library(texts("compression"), main, target, (), arch)))
         self._library.treadle_message.restype = ctypes.c_char_p
         if target != "process":
             self._library.treadle_scratch_bytes.restype = ctypes.c_int64
@@ -119,10 +118,3 @@ def library_of(device: str) -> CompressionLibrary:
     if device not in ("cpu", "cuda"):
         raise InputError(f"found tensors on {device}, expected cpu or cuda")
     return CompressionLibrary("process" if device == "cpu" else "cuda")
-
-
-def texts() -> dict[str, str]:
-    """Every text that the libraries are compiled from, by file name."""
-    folder = resources.folder("templates") / "compression"
-    own = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.iterdir())}
-    return {**{name: text for name, text in headers().items() if name.endswith(".h")}, **own}

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from treadle.kernels.sparse.library import OwnedCall, texts
+from treadle.kernels.sparse.library import OwnedCall
 from treadle.kernels.sparse.owned import OwnedPart
+from treadle.kernels.texts import texts
 from treadle.planner.errors import InputError
 from treadle.runtime.native_build import Target, compile_library
 
@@ -84,7 +85,7 @@ class GpuKernels:
     Raises MissingBackendError without the compiler."""
 
     def __init__(self, target: Target = "cuda", arch: str | None = None) -> None:
-        self._library: Any = ctypes.CDLL(str(compile_library(texts(), MAIN, target, (), arch)))
+        self._library: Any = ctypes.CDLL(str(compile_library(texts("sparse"), MAIN, target, (), arch)))
         self._library.treadle_message.restype = ctypes.c_char_p
         self._library.treadle_chunk.restype = ctypes.c_int64
         self._chunk: int = self._library.treadle_chunk()

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from treadle.codegen.collective.cuda.kernels import headers
-from treadle.planner import resources
+from treadle.kernels.texts import texts
 from treadle.planner.errors import InputError
 from treadle.runtime.native_build import compile_library
 
@@ -44,7 +43,7 @@ class SparseLibrary:
     """The text compiled for CPUs. Raises MissingBackendError without the compiler."""
 
     def __init__(self) -> None:
-        self._library: Any = ctypes.CDLL(str(compile_library(texts(), "treadle_sparse.cpp", "process")))
+        self._library: Any = ctypes.CDLL(str(compile_library(texts("sparse"), "treadle_sparse.cpp", "process")))
         self._library.treadle_message.restype = ctypes.c_char_p
 
     def call(self, name: str, *arguments: Any) -> int:
@@ -74,13 +73,6 @@ def _passed(argument: Any) -> Any:
 def library() -> SparseLibrary:
     """The library, compiled at the first call. Raises MissingBackendError without the compiler."""
     return SparseLibrary()
-
-
-def texts() -> dict[str, str]:
-    """Every text that the library is compiled from, by file name."""
-    folder = resources.folder("templates") / "sparse"
-    own = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.iterdir())}
-    return {**{name: text for name, text in headers().items() if name.endswith(".h")}, **own}
 
 
 def thread_count(threads: int | None) -> int:

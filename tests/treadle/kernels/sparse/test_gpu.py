@@ -14,6 +14,7 @@ from torch import Tensor
 from treadle.kernels.sparse import PartitionMemory, aggregate, coalesce, decode, gpu, gpu_sums, owned, ranges
 from treadle.kernels.sparse.gpu import GpuKernels, HashMemory
 from treadle.kernels.sparse.owned import OwnedPart
+from treadle.kernels.texts import texts
 from treadle.planner.errors import InputError
 from treadle.planner.passes.sparse.hashing import DEFAULT_SEEDS, ranged
 from treadle.runtime.native_build import Target, compile_library
@@ -48,11 +49,11 @@ def kernels() -> GpuKernels:
 
 def changed(folder: str) -> GpuKernels:
     """The kernels with the header that a folder of this one has in place of ours."""
-    plain = gpu.texts()
+    plain = texts("sparse")
     own = {path.name: path.read_text() for path in (HERE / folder).iterdir()}
     assert set(own) < set(plain)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu, "texts", lambda: {**plain, **own})
+        patch.setattr(gpu, "texts", lambda room: {**plain, **own})
         return GpuKernels("fibers")
 
 
@@ -250,7 +251,7 @@ def test_memory_that_the_kernels_do_not_take_is_refused() -> None:
 
 @pytest.mark.parametrize("target", ["fibers", "process"])
 def test_atomic_operations_are_the_same_in_the_bodies_for_cpus(target: Target) -> None:
-    library = ctypes.CDLL(str(compile_library({**gpu.texts(), "atomics.cpp": ATOMICS}, "atomics.cpp", target)))
+    library = ctypes.CDLL(str(compile_library({**texts("sparse"), "atomics.cpp": ATOMICS}, "atomics.cpp", target)))
     word, before = numbers(0), numbers(9, 9, 9, 9)
     library.atomics(ctypes.c_void_p(word.data_ptr()), ctypes.c_void_p(before.data_ptr()))
     assert word.tolist() == [5 + 2 | 8]
@@ -261,4 +262,4 @@ def test_atomic_operations_are_the_same_in_the_bodies_for_cpus(target: Target) -
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_nvcc_compiles_the_kernels(arch: str) -> None:
-    assert compile_library(gpu.texts(), gpu.MAIN, "cuda", (), arch).is_file()
+    assert compile_library(texts("sparse"), gpu.MAIN, "cuda", (), arch).is_file()

@@ -29,7 +29,7 @@ JOB = """
 kind: job
 version: 1
 name: tiny
-model: model:step
+model: embeddings_model:step
 hardware: hosts.yaml
 memory: {budget: 4x}
 """
@@ -68,8 +68,8 @@ PART = SparsePart(SparseJob())
 
 
 def task(folder: Path, function: str = "step", steps: int = 3) -> TrainingTask:
-    (folder / "model.py").write_text(MODEL)
-    return TrainingTask(f"model:{function}", str(folder), (), steps, 0.1, 0)
+    (folder / "embeddings_model.py").write_text(MODEL)
+    return TrainingTask(f"embeddings_model:{function}", str(folder), (), steps, 0.1, 0)
 
 
 def planned(folder: Path, hardware: Hardware) -> tuple[Plan[SparseDecisions], JobInputs, Sparsity]:
@@ -105,7 +105,7 @@ def test_what_is_recorded_are_the_batches_that_the_ranks_train_on(tmp_path: Path
     assert users.unions[0].most == max(map(len, seen))
     assert users.unions[1].most >= max(len(one | other) for one, other in zip(seen[::2], seen[1::2], strict=True))
     assert {union.mean for union in others.unions} == {others.units}
-    with pytest.raises(InputError, match="model:dense: found no embedding that takes a gradient"):
+    with pytest.raises(InputError, match="embeddings_model:dense: found no embedding that takes a gradient"):
         recorded_sparsity(task(tmp_path, "dense"), 2, lambda line: None)
 
 
@@ -126,7 +126,7 @@ def test_embeddings_are_exchanged_sparse_where_that_is_faster(tmp_path: Path) ->
 def test_a_job_with_sparse_gradients_from_its_file_to_its_report(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (here / "model.py").write_text(MODEL)
+    (here / "embeddings_model.py").write_text(MODEL)
     (here / "hosts.yaml").write_text(HOSTS)
     (here / "job.yaml").write_text(f"{JOB}sparse: {{}}\n")
     assert run(["plan", "job", "job.yaml", "-o", "out", "--json", "--time-limit", "10"]) == 0

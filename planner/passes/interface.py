@@ -7,7 +7,7 @@ inside of methods. `treadle.planner.passes` lists the rooms, and is the only lis
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from treadle.planner.documents.difference import Change, differences
@@ -139,3 +139,9 @@ class Pass(ABC, Generic[D]):
 
 
 AnyPass = Pass[Any]
+
+
+def problem_changes(solved: Document, now: Document, fields: Iterable[str]) -> list[str]:
+    """Which `fields` of the problem that a plan solved are not what its inputs say now."""
+    wrong = [name for name in fields if getattr(now, name) != getattr(solved, name)]
+    return [f"$.decisions.problem.{name}: not what the inputs say now; plan again" for name in wrong]

@@ -13,7 +13,7 @@ from treadle.planner.errors import InputError
 from treadle.planner.passes.compression.decisions import CompressionDecisions
 from treadle.planner.passes.compression.job import CompressionJob
 from treadle.planner.passes.compression.problem import CompressionProblem
-from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound
+from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound, problem_changes
 
 
 class CompressionPass(Pass[CompressionDecisions]):
@@ -49,8 +49,7 @@ class CompressionPass(Pass[CompressionDecisions]):
         solved, problem = plan.decisions.problem, _problem(plan, found)
         if problem is None:
             return []
-        wrong = [name for name in problem.__struct_fields__ if getattr(problem, name) != getattr(solved, name)]
-        return [f"$.decisions.problem.{name}: not what the inputs say now; plan again" for name in wrong]
+        return problem_changes(solved, problem, problem.__struct_fields__)
 
     def today(self, plan: Plan[CompressionDecisions], found: Inputs) -> CompressionDecisions | None:
         """The plan's groups with the times and links of today; the gradients must be the same."""

@@ -7,7 +7,7 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.sparse_costs import SparseCosts
 from treadle.planner.documents.sparsity import Sparsity
 from treadle.planner.errors import InputError
-from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound
+from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound, problem_changes
 from treadle.planner.passes.sparse.decisions import SparseDecisions
 from treadle.planner.passes.sparse.job import SparseJob
 from treadle.planner.passes.sparse.problem import SparseProblem
@@ -45,8 +45,7 @@ class SparsePass(Pass[SparseDecisions]):
         solved, problem = plan.decisions.problem, _problem(plan, found)
         if problem is None:
             return []
-        wrong = [name for name in problem.__struct_fields__ if getattr(problem, name) != getattr(solved, name)]
-        return [f"$.decisions.problem.{name}: not what the inputs say now; plan again" for name in wrong]
+        return problem_changes(solved, problem, problem.__struct_fields__)
 
     def today(self, plan: Plan[SparseDecisions], found: Inputs) -> SparseDecisions | None:
         """The plan's schemes with the counts and links of today; the gradients must be the same."""

@@ -10,7 +10,7 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
-from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound
+from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound, problem_changes
 from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.problem import SwapProblem
 
@@ -50,8 +50,7 @@ class SwapPass(Pass[SwapDecisions]):
         ours = solved.machine
         machine = replace(problem.machine, memory_bytes=ours.memory_bytes, host_bytes=ours.host_bytes)
         expected = replace(problem, machine=machine, reserve_bytes=solved.reserve_bytes)
-        wrong = [name for name in ("machine", "tensors", "ops") if getattr(expected, name) != getattr(solved, name)]
-        return [f"$.decisions.problem.{name}: not what the inputs say now; plan again" for name in wrong]
+        return problem_changes(solved, expected, ("machine", "tensors", "ops"))
 
     def today(self, plan: Plan[SwapDecisions], found: Inputs) -> SwapDecisions | None:
         """The plan's copies and order, replayed with the times and bandwidths of today; sizes must be the same."""

@@ -5,19 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from treadle.cli.output import note
-from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import InputRef
-from treadle.planner.documents.sources import SHIPPED, load_named
+from treadle.planner.documents.sources import load_named
 from treadle.planner.documents.sparse_costs import SparseCosts
 from treadle.planner.documents.sparsity import Sparsity
 from treadle.planner.passes.sparse.extract import problem_of
 from treadle.planner.passes.sparse.problem import SparseProblem
 from treadle.probe.resolve import load_hardware
 
-SHIPPED_COSTS = {"cpu": "cpu-epyc", "gpu": "h100"}
-"""The costs that are taken without --costs, by the kind of device."""
+SHIPPED_COSTS = "cpu-epyc"
+"""The costs that are taken without --costs, on CPUs; none of GPUs ship."""
 Given = tuple[SparseProblem, dict[str, InputRef]]
 
 
@@ -50,5 +49,4 @@ def from_sparsity(file: str, hardware: str, nodes: int | None, costs: str | None
 
 def shipped_costs(hardware: Hardware) -> str | None:
     """The shipped costs for the kind of the profile's devices by name, None if none ship."""
-    name = SHIPPED_COSTS["cpu" if all(device.kind == "cpu" for device in hardware.devices) else "gpu"]
-    return name if SparseCosts in SHIPPED and name in resources.names(SHIPPED[SparseCosts]) else None
+    return SHIPPED_COSTS if all(device.kind == "cpu" for device in hardware.devices) else None

@@ -182,11 +182,12 @@ def _counted(
     decisions: SparseDecisions, gradient: SparseGradient, plan: GradientPlan, sets: Sequence[Any], shard: int
 ) -> list[list[tuple[int, int]]]:
     """Bytes that each node sends and receives in each round, as the planner counts them."""
-    devices = decisions.problem.devices
-    units = (shard + 1) * gradient.units // devices - shard * gradient.units // devices
+    from treadle.runtime.sparse.synthetic import unit_range
+
+    start, stop = unit_range(decisions.problem, gradient, shard)
     block = gradient.blocks.size if gradient.blocks is not None else 1
     scheme, seed = BY_NAME[plan.scheme], decisions.seeds[0]
-    played = traffic(scheme, sets, units, gradient.width, seed=seed, block=block)
+    played = traffic(scheme, sets, stop - start, gradient.width, seed=seed, block=block)
     return [[(each.sent[node], each.received[node]) for each in played] for node in range(len(sets))]
 
 

@@ -90,11 +90,11 @@ def together(exchanges: Mapping[str, Exchange[T]]) -> Exchange[dict[str, T]]:
     while mails:
         received: dict[str, dict[int, Tensor]] = {name: {} for name in mails}
         for scope in sorted({mail.scope for mail in mails.values()}):
-            joined = {name: mail for name, mail in mails.items() if mail.scope == scope}
-            arrived = yield _joint(scope, list(joined.values()))
+            of_scope = {name: mail for name, mail in mails.items() if mail.scope == scope}
+            arrived = yield _joint(scope, list(of_scope.values()))
             for rank, words in arrived.items():
-                sizes = [mail.expected.get(rank, 0) for mail in joined.values()]
-                for name, size, part in zip(joined, sizes, words.split(sizes), strict=True):
+                sizes = [mail.expected.get(rank, 0) for mail in of_scope.values()]
+                for name, size, part in zip(of_scope, sizes, words.split(sizes), strict=True):
                     if size:
                         received[name][rank] = part
         for name in list(mails):
@@ -111,9 +111,12 @@ def _joint(scope: Scope, mails: Sequence[Mail]) -> Mail:
             sent[rank].append(words)
         for rank, size in mail.expected.items():
             expected[rank] += size
-    return Mail(
-        scope, {rank: words[0] if len(words) == 1 else torch.cat(words) for rank, words in sent.items()}, expected
-    )
+    return Mail(scope, {rank: joined(words) for rank, words in sent.items()}, expected)
+
+
+def joined(words: list[Tensor]) -> Tensor:
+    """Words one after the other, those of a single message as they are."""
+    return words[0] if len(words) == 1 else torch.cat(words)
 
 
 def in_lockstep(exchanges: Sequence[Exchange[T]]) -> list[T]:

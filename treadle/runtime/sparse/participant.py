@@ -12,7 +12,7 @@ from treadle.planner.passes.sparse.rounds import Rounds, SparseHop, exchange
 from treadle.planner.passes.sparse.schemes import Scheme
 from treadle.runtime.sparse.division import Division, Ranges
 from treadle.runtime.sparse.entries import Entries
-from treadle.runtime.sparse.mail import Exchange, Mail, Scope
+from treadle.runtime.sparse.mail import Exchange, Mail, Scope, joined
 from treadle.runtime.sparse.tally import ExchangeTally
 from treadle.runtime.sparse.wires import Payload, WireFormat, wire
 
@@ -151,22 +151,19 @@ class Participant:
         sizes = {rank: [form.head_words(hop.part) for hop in hops] for rank, hops in each.received.items()}
         heads = Mail(
             self.scope,
-            _some({rank: _joined([payload.head for payload in some]) for rank, some in outgoing.items()}),
+            _some({rank: joined([payload.head for payload in some]) for rank, some in outgoing.items()}),
             {rank: total for rank, words in sizes.items() if (total := sum(words))},
         )
         got = yield heads
         empty = torch.empty(0, dtype=torch.int32, device=form.device)
+        split_heads = {rank: got.get(rank, empty).split(sizes[rank]) for rank in each.received}
         opened = {
-            rank: [
-                form.open(hop.part, head)
-                for hop, head in zip(hops, got.get(rank, empty).split(sizes[rank]), strict=True)
-            ]
+            rank: [form.open(hop.part, head) for hop, head in zip(hops, split_heads[rank], strict=True)]
             for rank, hops in each.received.items()
         }
-        split_heads = {rank: got.get(rank, empty).split(sizes[rank]) for rank in each.received}
         bodies = Mail(
             self.scope,
-            _some({rank: _joined([payload.body for payload in some]) for rank, some in outgoing.items()}),
+            _some({rank: joined([payload.body for payload in some]) for rank, some in outgoing.items()}),
             {rank: total for rank, some in opened.items() if (total := sum(found.words for found in some))},
         )
         came = yield bodies
@@ -177,10 +174,6 @@ class Participant:
             for hop, head, found, body in zip(hops, split_heads[rank], opened[rank], words, strict=True):
                 arrived.append((hop, Held(form.entries(found, body), Payload(head, body))))
         return arrived
-
-
-def _joined(words: list[Tensor]) -> Tensor:
-    return words[0] if len(words) == 1 else torch.cat(words)
 
 
 def _some(messages: dict[int, Tensor]) -> dict[int, Tensor]:

@@ -65,7 +65,7 @@ def index_set(gradient: SparseGradient, units: int, shard: int, node: int) -> In
 
 def index_sets(problem: SparseProblem, gradient: SparseGradient, shard: int) -> list[Indices]:
     """Those of all nodes."""
-    start, stop = _range(problem, gradient, shard)
+    start, stop = unit_range(problem, gradient, shard)
     return [index_set(gradient, stop - start, shard, node) for node in range(problem.machines)]
 
 
@@ -75,7 +75,7 @@ def random_gradient(problem: SparseProblem, gradient: SparseGradient, rank: int)
     node, local = divmod(rank, problem.devices)
     mine = []
     for shard in range(problem.devices):
-        start, stop = _range(problem, gradient, shard)
+        start, stop = unit_range(problem, gradient, shard)
         found = start + index_set(gradient, stop - start, shard, node)
         mine.append(found[local :: problem.devices])
     indices, generator = np.concatenate(mine), np.random.default_rng([rank, gradient.units])
@@ -89,6 +89,6 @@ def random_gradient(problem: SparseProblem, gradient: SparseGradient, rank: int)
     return made if gradient.form == "coo" else made.to_dense()
 
 
-def _range(problem: SparseProblem, gradient: SparseGradient, shard: int) -> tuple[int, int]:
+def unit_range(problem: SparseProblem, gradient: SparseGradient, shard: int) -> tuple[int, int]:
     """The units of a shard."""
     return shard * gradient.units // problem.devices, (shard + 1) * gradient.units // problem.devices

@@ -51,12 +51,9 @@ class ExchangeTally:
     def density(self) -> float | None:
         return None if self.nonzero is None else self.nonzero / max(1, self.units)
 
-    def sent(self, scope: Scope | None = None) -> int:
-        """Bytes sent, by default in all scopes."""
-        return sum(sum(each.sent.values()) for each in self.rounds if scope in (None, each.scope))
-
-    def received(self, scope: Scope | None = None) -> int:
-        return sum(sum(each.received.values()) for each in self.rounds if scope in (None, each.scope))
+    def sent(self) -> int:
+        """Bytes sent, inside the node and between nodes."""
+        return sum(sum(each.sent.values()) for each in self.rounds)
 
     def count(self, stage: str, number: int, mails: list[Mail]) -> None:
         """Take in one round, whose heads and bodies are `mails`."""

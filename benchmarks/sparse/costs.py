@@ -150,8 +150,10 @@ def kernels(ranks: int, call_ns: float) -> SparseWork:
     repeated, values = torch.cat([rows, rows]), torch.randn(2 * FOUND, WIDTH)
     indices, own = rows.int(), values[:FOUND].clone()
     dense, parts = torch.zeros(ROWS, WIDTH), owned(ROWS, ranks, DEFAULT_SEEDS[0])
-    memory = PartitionMemory(ranks, 2 * FOUND // ranks, 4 * FOUND // (10 * ranks), DEFAULT_SEEDS, threads=1)
-    scanned = PartitionMemory(ranks, 64, 64, DEFAULT_SEEDS, threads=1)
+    memory = PartitionMemory(
+        ranks, 2 * FOUND // ranks, 4 * FOUND // (10 * ranks), DEFAULT_SEEDS, threads=1, method="count"
+    )
+    scanned = PartitionMemory(ranks, 64, 64, DEFAULT_SEEDS, threads=1, method="count")
     dealt = memory.partition(indices)
     first = dealt.indices[: dealt.counts[0]]
     given = [(first, own[: len(first)])] * ranks

@@ -1,0 +1,1 @@
+"""Groups of near hosts, and who adds up which chunk within and between them."""

@@ -1,0 +1,129 @@
+"""What collective libraries do by place in their list of hosts, as rounds and trees of hops.
+
+The cost models are those of "PLink Collectives": an allreduce is a reduce-scatter and its mirror image, so models are
+of one of the two halves. Printed index sets that name other pairs than the algorithms exchange are repaired.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import prod
+from typing import NamedTuple
+
+from treadle.planner.passes.ranks.problem import Hop, RanksProblem
+
+Edge = tuple[int, int]
+
+
+class Round(NamedTuple):
+    """Hops of one round, all at once: it takes as long as the dearest. Each moves `share` of the bytes."""
+
+    share: Fraction
+    pairs: tuple[Edge, ...]
+
+
+class Tree(NamedTuple):
+    """Hops (parent, child), parents first, of which each moves `share` of the bytes: the dearest path from the root."""
+
+    share: Fraction
+    edges: tuple[Edge, ...]
+
+
+class Pattern(NamedTuple):
+    """It costs the sum of its rounds, and the dearest of its trees, and the critical path of its hops; a pattern has
+    only one of the three."""
+
+    rounds: tuple[Round, ...] = ()
+    trees: tuple[Tree, ...] = ()
+    hops: tuple[Hop, ...] = ()
+
+
+def pattern_of(problem: RanksProblem) -> Pattern:
+    """The pattern of the problem's algorithm over its places."""
+    count = len(problem.hosts)
+    if problem.algorithm in ("ring", "nccl-ring"):
+        return Pattern(rounds=ring(count))
+    if problem.algorithm == "halving-doubling":
+        return Pattern(rounds=halving_doubling(count))
+    if problem.algorithm == "bcube":
+        return Pattern(rounds=bcube(problem.factors))
+    if problem.algorithm == "tree":
+        return Pattern(trees=(Tree(Fraction(1), middle_tree(count)),))
+    if problem.algorithm == "double-tree":
+        return Pattern(trees=mirrored(middle_tree(count), count))
+    if problem.algorithm == "nccl-tree":
+        return Pattern(trees=nccl_trees(count))
+    return Pattern(hops=problem.hops)
+
+
+def ring(count: int) -> tuple[Round, ...]:
+    """Every place sends to the one before it: the length of a closed tour, all hops of which are on the critical path.
+    A hop moves one of `count` parts at a time, as chunked rings do."""
+    return tuple(Round(Fraction(1, count), ((place, (place - 1) % count),)) for place in range(count) if count > 1)
+
+
+def halving_doubling(count: int) -> tuple[Round, ...]:
+    """Round i exchanges S / 2^(i+1) between places that differ in bit i. Where `count` is no power of two, places
+    beyond one first fold into their neighbours, as MPI libraries do: place 2k sends all it has to 2k + 1."""
+    bits = count.bit_length() - 1
+    extra = count - (1 << bits)
+    kept = [*range(1, 2 * extra, 2), *range(2 * extra, count)]
+    fold = (Round(Fraction(1), tuple((2 * k, 2 * k + 1) for k in range(extra))),) if extra else ()
+    return fold + tuple(
+        Round(
+            Fraction(1, 2 << bit),
+            tuple((kept[at], kept[at | 1 << bit]) for at in range(len(kept)) if not at >> bit & 1),
+        )
+        for bit in range(bits)
+    )
+
+
+def bcube(factors: tuple[int, ...]) -> tuple[Round, ...]:
+    """In round i all places that differ only in digit i of the mixed radix `factors` exchange their parts."""
+    count, rounds = prod(factors), []
+    for digit, base in enumerate(factors):
+        step = prod(factors[:digit])
+        groups = [[first + k * step for k in range(base)] for first in range(count) if not first // step % base]
+        pairs = tuple((a, b) for group in groups for place, a in enumerate(group) for b in group[place + 1 :])
+        rounds.append(Round(Fraction(1, prod(factors[: digit + 1])), pairs))
+    return tuple(rounds)
+
+
+def middle_tree(count: int) -> tuple[Edge, ...]:
+    """The binary tree over 0..count-1 in which the root of an interval is its middle, rounded down."""
+    edges: list[Edge] = []
+    intervals = [(0, count - 1)] if count else []
+    for first, last in intervals:
+        middle = (first + last) // 2
+        for left, right in ((first, middle - 1), (middle + 1, last)):
+            if left <= right:
+                edges.append((middle, (left + right) // 2))
+                intervals.append((left, right))
+    return tuple(edges)
+
+
+def mirrored(edges: tuple[Edge, ...], count: int) -> tuple[Tree, ...]:
+    """The tree, and the same with every place one lower; each carries half of the bytes."""
+    other = tuple(((parent - 1) % count, (child - 1) % count) for parent, child in edges)
+    return Tree(Fraction(1, 2), edges), Tree(Fraction(1, 2), other)
+
+
+def nccl_trees(count: int) -> tuple[Tree, ...]:
+    """The double binary tree as NCCL builds it over nodes: leaves of the first are the odd places; the second is its
+    mirror image, shifted by one where `count` is odd (src/graph/trees.cc)."""
+    edges: list[Edge] = []
+    children: dict[int, list[int]] = {}
+    for place in range(1, count):
+        bit = place & -place
+        up = (place ^ bit) | bit << 1
+        children.setdefault(up if up < count else place ^ bit, []).append(place)
+    queue = [0]
+    for place in queue:
+        for child in children.get(place, ()):
+            edges.append((place, child))
+            queue.append(child)
+
+    def label(place: int) -> int:
+        return (place + 1) % count if count % 2 else count - 1 - place
+
+    return Tree(Fraction(1, 2), tuple(edges)), Tree(Fraction(1, 2), tuple((label(a), label(b)) for a, b in edges))

@@ -1,0 +1,94 @@
+"""The problem of ordering hosts: what a hop between two of them costs, and what the library does by place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import Struct
+
+from treadle.planner.documents.cost_matrix import Slots
+from treadle.planner.documents.scalars import Count, Document, Name, Positive, Rank, Record
+
+VERSION = 1
+Algorithm = Literal["ring", "halving-doubling", "tree", "double-tree", "bcube", "nccl-ring", "nccl-tree", "plan"]
+"""What a library does with its list of hosts; `plan` is any collective plan of ours, as hops."""
+Objective = Literal["sum", "bottleneck", "bytes"]
+"""sum: the cost model of the algorithm. bottleneck: the dearest hop, then the sum. bytes: the cost model where a hop
+costs its latency times its bytes."""
+MOST_NS = 2**40
+"""Of one hop: some 18 minutes, so that sums over hosts stay far within 62 bits."""
+
+
+class RankedHost(Record, frozen=True, kw_only=True):
+    name: Name
+    slots: Slots = 1
+
+
+class Hop(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """`bytes` go from place `src` to place `dst` once the hops `after`, earlier ones of the list, have arrived. Both
+    places may be the same host: it costs nothing."""
+
+    src: Rank
+    dst: Rank
+    bytes: Count
+    after: tuple[Count, ...] = ()
+
+
+class RanksProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="ranks-problem"):
+    """A hop of b bytes from host i to host j costs latency_ns[i][j] + ns_per_MiB[i][j] * b / 2^20, rounded up; both
+    matrices are symmetric, with zeros on the diagonal. Hosts are in the order in which they were handed out."""
+
+    version: Positive
+    hosts: tuple[RankedHost, ...]
+    latency_ns: tuple[tuple[Count, ...], ...]
+    ns_per_MiB: tuple[tuple[Count, ...], ...] | None = None
+    """None where only latencies are known: then a hop costs its latency, whatever its bytes."""
+    size_bytes: Count = 0
+    """Of the collective, on every rank."""
+    algorithm: Algorithm
+    objective: Objective = "sum"
+    factors: tuple[Positive, ...] = ()
+    """BCube: hosts in a group by round, whose product is the number of hosts."""
+    hops: tuple[Hop, ...] = ()
+    """Of `plan`."""
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (path, found, expected) for everything that the types alone do not exclude."""
+        count = len(self.hosts)
+        if not count:
+            yield "$.hosts", "none", "at least one host"
+        names = [host.name for host in self.hosts]
+        if len({*names}) < count:
+            twice = next(name for place, name in enumerate(names) if name in names[:place])
+            yield "$.hosts", f"{twice!r} twice", "names that occur once"
+        slots = [host.slots for host in self.hosts]
+        if slots and min(slots) < max(slots):
+            yield "$.hosts", f"{min(slots)} and {max(slots)} slots", "as many on every host"
+        for field in ("latency_ns", "ns_per_MiB"):
+            matrix = getattr(self, field)
+            if matrix is not None:
+                yield from _matrix_problems(matrix, count, f"$.{field}")
+        for place, hop in enumerate(self.hops):
+            if max(hop.src, hop.dst) >= count or any(before >= place for before in hop.after):
+                yield f"$.hops[{place}]", f"{hop.src} -> {hop.dst} after {hop.after}", "places of hosts, earlier hops"
+        product = 1
+        for factor in self.factors:
+            product *= factor
+        if self.algorithm == "bcube" and (product != count or 1 in self.factors):
+            yield "$.factors", " * ".join(map(str, self.factors)) or "none", f"numbers above 1 whose product is {count}"
+        if self.algorithm != "bcube" and self.factors:
+            yield "$.factors", "some", "none but for bcube"
+        if (self.algorithm == "plan") != bool(self.hops):
+            yield "$.hops", f"{len(self.hops)} of {self.algorithm}", "hops for `plan` and only for it"
+
+
+def _matrix_problems(matrix: tuple[tuple[int, ...], ...], count: int, path: str) -> Iterator[tuple[str, str, str]]:
+    if len(matrix) != count or any(len(row) != count for row in matrix):
+        yield path, f"{len(matrix)} rows of {sorted({len(row) for row in matrix})}", f"{count} rows of {count}"
+        return
+    for src, row in enumerate(matrix):
+        for dst, cost in enumerate(row):
+            if cost != matrix[dst][src] or (src == dst and cost) or cost > MOST_NS:
+                yield f"{path}[{src}][{dst}]", str(cost), f"{0 if src == dst else matrix[dst][src]}, at most {MOST_NS}"
+                return

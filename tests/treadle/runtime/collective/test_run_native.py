@@ -16,7 +16,7 @@ from tests.planner.plans import collective_plan
 from treadle.cli.main import run
 from treadle.codegen.collective.msccl import xml as msccl_xml
 from treadle.codegen.emit import text_digest
-from treadle.passes.collective import run_native
+from treadle.runtime.collective import run_native
 from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.artefact import Artefact

@@ -18,6 +18,7 @@ from treadle.planner.documents.compression_costs import (
     DecodeCurve,
     RoutineCost,
 )
+from treadle.planner.documents.cost_matrix import Asymmetry, CostHost, CostMatrix, PairRate, Probing
 from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.documents.hardware import (
     CopyEngine,
@@ -411,11 +412,26 @@ SPARSE_PROBLEM = SparseProblem(
     work=SparseWork(hash_per_index=4.5, call=20_000),
 )
 SPARSE_COSTS = SparseCosts(version=1, name="lab", work=SparseWork(hash_per_index=4.5, add_per_entry=30, call=20_000))
+COST_MATRIX = CostMatrix(
+    version=1,
+    name="two racks",
+    hosts=(
+        CostHost(name="a1", address="10.0.0.1", slots=8, position=(0, 0, 0, 0, 0, 0)),
+        CostHost(name="a2", slots=8),
+        CostHost(name="b1", slots=8),
+    ),
+    latency_us=((0, 12.5, 40), (12.5, 0, None), (41, 40, 0)),
+    rates=(PairRate(0, 1, 1.25e9), PairRate(0, 2, 3e8)),
+    measured_at="2026-11-28T10:00:00Z",
+    probing=Probing(probes=100, percentile=10, lost=2, asymmetry=Asymmetry(median=1.1, largest=1.4, pair=(0, 2))),
+    sources={"latency_us": "measured"},
+)
 
 DOCUMENTS = {
     "sparsity": SPARSITY,
     "index-sets": INDEX_SETS,
     "sparse-costs": SPARSE_COSTS,
+    "cost-matrix": COST_MATRIX,
     "trace": TRACE,
     "hardware": HARDWARE,
     "sketch": SKETCH,

@@ -1,0 +1,1 @@
+"""Code generation of orders of hosts: what launchers read."""

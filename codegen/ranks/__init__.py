@@ -1,1 +1,1 @@
-"""Code generation of orders of hosts: what launchers read."""
+"""Plans of ranks as files that launchers read: hostfiles, rankfiles, and scripts that start every rank in its place."""

@@ -254,7 +254,7 @@ def test_a_text_that_is_no_document_is_refused_with_its_place(text: str, problem
             HARDWARE,
             "kind",
             "car",
-            "$.kind: found 'car' (text), expected one of artefact, compression-costs, compression-problem, cost-matrix, hardware",
+            "$.kind: found 'car' (text), expected one of artefact, compression-costs, compression-problem, cost-matrix",
         ),
         (HARDWARE, "kind", ["car"], "$.kind: found an array of 1 value, expected one of"),
         (HARDWARE, "kind", "trace", "$.kind: found 'trace' (text), expected 'hardware'"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from tests.codegen.compression.compression_plans import plan_with, small_decisions, small_problem
+from tests.planner.passes.aggregation.aggregation_plans import RACKS, problem_on, small_plan
 from treadle.planner.documents.artefact import Artefact
 from treadle.planner.documents.compression_costs import (
     CompressionCosts,
@@ -481,6 +482,8 @@ DOCUMENTS = {
     "sparse plan": plan_sparse(SPARSE_PROBLEM),
     "ranks-problem": RANKS_PROBLEM,
     "ranks plan": RANKS_PLAN,
+    "aggregation-problem": problem_on(RACKS, connections=2),
+    "aggregation plan": small_plan(),
 }
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -63,6 +63,8 @@ from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.job import MemoryJob
 from treadle.planner.passes.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
+from treadle.planner.passes.ranks.decisions import RanksDecisions
+from treadle.planner.passes.ranks.problem import PlanHop, RankedHost, RanksProblem
 from treadle.planner.passes.sparse.planning import plan_sparse
 from treadle.planner.passes.sparse.problem import BlockCounts, SparseGradient, SparseProblem
 from treadle.planner.passes.swap.decisions import PoolClass, Resident, SwapDecisions, SwapNode
@@ -427,6 +429,34 @@ COST_MATRIX = CostMatrix(
     sources={"latency_us": "measured"},
 )
 
+RANKS_PROBLEM = RanksProblem(
+    version=1,
+    hosts=(RankedHost(name="node-a", slots=2), RankedHost(name="node-b", slots=2)),
+    latency_ns=((0, 22_000), (22_000, 0)),
+    ns_per_MiB=((0, 400_000), (400_000, 0)),
+    size_bytes=2**20,
+    algorithm="plan",
+    hops=(PlanHop(0, 1, 2**20), PlanHop(1, 0, 2**20, (0,))),
+)
+RANKS_PLAN = Plan(
+    version=1,
+    inputs={"problem": InputRef(file="problem.json", digest="sha256:" + 64 * "0")},
+    decisions=RanksDecisions(
+        problem=RANKS_PROBLEM,
+        order=(0, 1),
+        cost_ns=844_000,
+        tie_ns=0,
+        original_ns=844_000,
+        median_ns=844_000,
+        worst=(0, 1),
+        worst_ns=844_000,
+        time_ns=844_000,
+    ),
+    prediction=Prediction(time_us=844.0),
+    certificate=msgspec.structs.replace(_CERTIFICATE, objective=844_000.0, lower_bound=844_000.0),
+    provenance=Provenance(tool="treadle 0.1.0", method="every order"),
+)
+
 DOCUMENTS = {
     "sparsity": SPARSITY,
     "index-sets": INDEX_SETS,
@@ -450,6 +480,8 @@ DOCUMENTS = {
     "compression plan": plan_with(small_decisions()),
     "sparse-problem": SPARSE_PROBLEM,
     "sparse plan": plan_sparse(SPARSE_PROBLEM),
+    "ranks-problem": RANKS_PROBLEM,
+    "ranks plan": RANKS_PLAN,
     "aggregation-problem": problem_on(RACKS, connections=2),
     "aggregation plan": small_plan(),
 }

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from treadle.passes.interface import Room, RunOptions, SectionContext
 from treadle.planner.documents.plan import Plan
-from treadle.planner.errors import InputError
 from treadle.planner.passes.ranks.decisions import RanksDecisions
 
 if TYPE_CHECKING:
@@ -21,7 +20,9 @@ class RanksRoom(Room[RanksDecisions]):
         return ranks_section(name, plan)
 
     def run(self, folder: Path, target: str, options: RunOptions) -> None:
-        raise InputError("orders of hosts are not run yet", where=str(folder))
+        from treadle.passes.ranks.run import run_ranks_plan
+
+        run_ranks_plan(folder, options)
 
 
 ROOM = RanksRoom()

@@ -44,12 +44,13 @@ class Asymmetry(Record, frozen=True, kw_only=True):
 
 
 class Probing(Record, frozen=True, kw_only=True):
-    """How the latencies were measured: `percentile` of `probes` echoes of each pair, of which `lost` never came back,
-    all pairs together."""
+    """How the latencies were measured: `percentile` of `probes` echoes of each direction of a pair. Over all pairs,
+    `lost` of them never came back and `late` ones came when they were not waited for any more."""
 
     probes: Positive
     percentile: Percent
     lost: Count = 0
+    late: Count = 0
     asymmetry: Asymmetry | None = None
 
 

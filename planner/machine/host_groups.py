@@ -21,8 +21,9 @@ def host_groups(costs: HostCosts, seed: int = 0) -> tuple[tuple[int, ...], ...]:
     Deterministic in `seed`.
     """
     count = len(costs.names)
+    whole: tuple[tuple[int, ...], ...] = (tuple(range(count)),)
     distances = near_costs(costs)
-    best, found = DISTINCT, (tuple(range(count)),)
+    best, found = DISTINCT, whole
     for groups in range(2, min(count // 2, 2 * int(count**0.5)) + 1):
         candidate = near_hosts(distances, groups, seed=seed).groups
         if (apart := separation(distances, candidate)) > best:
@@ -35,9 +36,10 @@ def near_costs(costs: HostCosts) -> Rows:
     pairs says more about who is near."""
     parts = [costs.latency_ns, *([costs.ns_per_MiB] if costs.ns_per_MiB else [])]
     usual = [_median(part) for part in parts]
+    hosts = range(len(costs.names))
     return tuple(
         tuple(sum(SCALE * part[i][j] // middle for part, middle in zip(parts, usual, strict=True)) for j in hosts)
-        for i in (hosts := range(len(costs.names)))
+        for i in hosts
     )
 
 

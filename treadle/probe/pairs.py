@@ -2,8 +2,8 @@
 
 1. Latencies: in every round of the circle schedule each pair probes in one direction, then in the other.
 2. Rates: in rounds of the same schedule all pairs send in both directions at once.
-3. Rates again, between the groups of near hosts that were found: in each round every host sends to one of another
-   group, so that what groups share is full. Of two rates of a pair the lower one counts.
+3. Rates again, in rounds inside the groups of near hosts that were found, and in rounds in which every host sends to
+   one of another group, so that what groups share is full. Of two rates of a pair the lower one counts.
 
 Every round has each host in one pair.
 """
@@ -117,16 +117,18 @@ def probe_pairs(
         )
         found = matrix_of(hosts, echoes.latency_us, rates, probing, when, {})
         groups = () if silent else host_groups(host_costs(found, ""))
-        between = across(groups) if few else spread(across(groups), SOME_ROUNDS)
-        if not few:
-            rates = lower_rates(rates, rounds.rates(inside(groups, INSIDE_ROUNDS), "rates in groups"))
+        within, between = [], []
+        if len(groups) > 1:
+            within = inside(groups, most=None if few else INSIDE_ROUNDS)
+            between = across(groups) if few else spread(across(groups), SOME_ROUNDS)
+        rates = lower_rates(rates, rounds.rates(within, "rates in groups"))
         rates = lower_rates(rates, rounds.rates(between, "rates between groups"))
     how = f"measured: `{command}`"
-    shared = f"; {many(len(between), 'round')} of them between groups of near hosts" if between else ""
+    shared = f"; {many(len(between), 'round')} of them between {len(groups)} groups of near hosts" if between else ""
     sources = {
         "latency_us": f"{how}; half of a round trip of an echo, the larger one of both directions",
-        "rates": f"{how}; a stream while all other pairs of the round send too, the lower one of both directions and of "
-        f"all rounds{shared}",
+        "rates": f"{how}; a stream while all other pairs of its round send, the lower one of both directions "
+        f"and of all rounds{shared}",
     }
     return ProbedPairs(matrix_of(hosts, echoes.latency_us, rates, probing, when, sources), groups, silent)
 

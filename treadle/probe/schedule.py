@@ -43,9 +43,9 @@ def across(groups: Sequence[Sequence[int]]) -> list[Round]:
     return rounds
 
 
-def inside(groups: Sequence[Sequence[int]], rounds: int) -> list[Round]:
-    """The first `rounds` rounds of the circle inside every group, all groups at once."""
-    parts = zip_longest(*(circle(group)[:rounds] for group in groups), fillvalue=())
+def inside(groups: Sequence[Sequence[int]], most: int | None = None) -> list[Round]:
+    """Rounds of the circle inside every group, all groups at once; of each the first `most`, or all."""
+    parts = zip_longest(*(circle(group)[:most] for group in groups), fillvalue=())
     return [found for part in parts if (found := tuple(pair for each in part for pair in each))]
 
 

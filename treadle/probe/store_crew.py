@@ -13,8 +13,9 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import Any
 
+from treadle.planner.documents.cost_matrix import CostHost
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
-from treadle.probe.crew import ANSWER_SECONDS, CrewHost
+from treadle.probe.crew import ANSWER_SECONDS, Crew, CrewHost
 from treadle.probe.local import detect
 from treadle.probe.member import Member, Message
 from treadle.runtime.joined import common_store
@@ -112,6 +113,24 @@ def store_crew(rank: int, world: int) -> Iterator[StoreCrew | None]:
         line = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckFailed(f"rank {rank}: another rank has ended or does not answer: {line}") from None
     yield None
+
+
+def hosts_of(crew: Crew) -> tuple[list[int], list[CostHost]]:
+    """The first rank of each host, and the hosts; ranks with one address are on one host, which has as many slots."""
+    ranks: dict[str, list[int]] = {}
+    for rank, each in enumerate(crew.hosts):
+        ranks.setdefault(each.at[0], []).append(rank)
+    firsts = [own[0] for own in ranks.values()]
+    if len(firsts) < 2:
+        raise InputError(f"found {len(crew.hosts)} ranks on one host, expected several hosts", where="WORLD_SIZE")
+    names = [crew.hosts[rank].name for rank in firsts]
+    if len(set(names)) < len(names):  # hosts of one image may all have its name
+        names = list(ranks)
+    hosts = [
+        CostHost(name=name, address=address, slots=len(own))
+        for name, (address, own) in zip(names, ranks.items(), strict=True)
+    ]
+    return firsts, hosts
 
 
 def _serve(member: Member, channel: StoreChannel | QueueChannel) -> None:

@@ -15,6 +15,8 @@ def circle(hosts: Sequence[int]) -> list[Round]:
 
     Two rounds in a row join all hosts into one ring.
     """
+    if len(hosts) < 2:
+        return []
     places: list[int | None] = [*hosts, *([None] if len(hosts) % 2 else [])]
     half, rounds = len(places) // 2, []
     for _ in places[1:]:
@@ -43,8 +45,8 @@ def across(groups: Sequence[Sequence[int]]) -> list[Round]:
     return rounds
 
 
-def inside(groups: Sequence[Sequence[int]], most: int | None = None) -> list[Round]:
-    """Rounds of the circle inside every group, all groups at once; of each the first `most`, or all."""
+def inside(groups: Sequence[Sequence[int]], most: int) -> list[Round]:
+    """Rounds of the circle inside every group, all groups at once: the first `most` of each."""
     parts = zip_longest(*(circle(group)[:most] for group in groups), fillvalue=())
     return [found for part in parts if (found := tuple(pair for each in part for pair in each))]
 

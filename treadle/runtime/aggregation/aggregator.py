@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,17 +12,17 @@ from torch import Tensor, distributed
 from treadle.codegen.aggregation.script import ranks_of
 from treadle.planner.errors import InputError, TreadleError
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions
-from treadle.runtime.agreement import agreed_on
 from treadle.runtime.aggregation.engine import engine
 from treadle.runtime.aggregation.links import LinkMeter
 from treadle.runtime.aggregation.probing import probed
-from treadle.runtime.aggregation.tuning import Reports, SideChannel, Tuner
+from treadle.runtime.aggregation.tuning import PlanDecider, Reports, SideChannel
+from treadle.runtime.agreement import agreed_on
 from treadle.runtime.collective.wire.groups import close_wire, stop_wire, wire_of
 from treadle.runtime.torch_names import new_group
 from treadle.runtime.watch import NAMING_SECONDS, lost_rank, watch_of
 
-log = logging.getLogger("treadle.aggregate")
-LEAST_PERIOD = 2
+PERIOD, LEAST_PERIOD = 5, 2
+"""Iterations from report to report."""
 
 
 class AggregationStatistics(NamedTuple):
@@ -37,13 +36,15 @@ class AggregationStatistics(NamedTuple):
 
 
 class PlannedSums:
-    """The sums of one rank. `tuner`, if any, decides on the first rank every `period` iterations.
+    """The sums of one rank. `decider`, if any, decides on the first rank every `period` iterations.
 
     All ranks make it together. Raises InputError, on all of them alike, for a plan of another number of ranks or
     another plan than that of the first rank, MissingBackendError where one has no compiler.
     """
 
-    def __init__(self, decisions: AggregationDecisions, tuner: Tuner | None = None, period: int = 5) -> None:
+    def __init__(
+        self, decisions: AggregationDecisions, decider: PlanDecider | None = None, period: int = PERIOD
+    ) -> None:
         def checked() -> None:
             world, planned = distributed.get_world_size(), ranks_of(decisions)
             if world != planned:
@@ -57,7 +58,7 @@ class PlannedSums:
         self.watch = watch_of(self.group, lambda rank: None)
         self.decisions, self.engine = decisions, engine(decisions, self.wire)
         self.meter, self.reports = LinkMeter(self.wire), Reports()
-        self.channel = None if tuner is None else SideChannel(self.group, tuner)
+        self.channel = None if decider is None else SideChannel(self.group, decider)
         self.period, self.due = period, period
         self.answers = False
         """Whether an answer of the first rank comes after this iteration."""
@@ -67,7 +68,7 @@ class PlannedSums:
         self.began = time.perf_counter_ns()
         self.closed = False
 
-    def sum(self, tensor: Tensor, op: str = "sum") -> Tensor:
+    def all_reduce(self, tensor: Tensor, op: str = "sum") -> Tensor:
         """The sum of `tensor` over all ranks, in place; `op` may also be avg, min or max.
 
         The same on all ranks bit by bit, in an order that the plan fixes. Raises InputError for tensors that cannot be
@@ -95,7 +96,8 @@ class PlannedSums:
         return AggregationStatistics(len(self.times), tuple(self.versions), tuple(self.times))
 
     def close(self) -> None:
-        """End: other ranks do not take the end of this one for a failure. All ranks call it after the same iteration."""
+        """End: other ranks do not take the end of this one for a failure. All ranks call it after the same
+        iteration."""
         if self.closed:
             return
         self.closed = True

@@ -6,6 +6,7 @@ sends its answer after that one; so all ranks change their plan before the same 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from statistics import median
@@ -20,6 +21,7 @@ from treadle.planner.passes.aggregation.decisions import AggregationDecisions
 from treadle.runtime.aggregation.links import LinkReport
 
 LEADER = 0
+log = logging.getLogger("treadle.aggregate")
 
 
 class Measured(NamedTuple):
@@ -46,7 +48,7 @@ class Answer(Record, frozen=True, kw_only=True):
     probe_bytes: int | None = None
 
 
-class Tuner(Protocol):
+class PlanDecider(Protocol):
     """Decides on the first rank, on a thread of its own."""
 
     def decide(self, measured: Measured) -> Answer: ...
@@ -80,8 +82,8 @@ class Reports:
 class SideChannel:
     """Reports to the first rank of `group`, a group of gloo, and its answers."""
 
-    def __init__(self, group: Any, tuner: Tuner | None) -> None:
-        self.group, self.tuner = group, tuner
+    def __init__(self, group: Any, decider: PlanDecider | None) -> None:
+        self.group, self.decider = group, decider
         self.rank, self.ranks = distributed.get_rank(group), distributed.get_world_size(group)
         self.worker = ThreadPoolExecutor(1, "treadle-autotune") if self.rank == LEADER else None
         self.deciding: Future[Answer] | None = None
@@ -90,25 +92,25 @@ class SideChannel:
         """Send what this rank measured; on the first rank, begin to decide."""
         rows = self._gathered(numbers)
         if rows is not None:
-            self._decide(lambda tuner: tuner.decide(_measured(iteration, rows)))
+            self._decide(lambda decider: decider.decide(_measured(iteration, rows)))
 
     def report_probe(self, bytes_per_second: list[float]) -> None:
         rows = self._gathered(bytes_per_second)
         if rows is not None:
-            self._decide(lambda tuner: tuner.regroup(rows))
+            self._decide(lambda decider: decider.regroup(rows))
 
     def answer(self) -> Answer:
-        """What the first rank decided, on all ranks. Raises there what its decision raised."""
+        """What the first rank decided, on all ranks: nothing where it could not decide."""
         text = b""
         if self.deciding is not None:
-            text, self.deciding = msgspec.json.encode(self.deciding.result()), None
+            text, self.deciding = msgspec.json.encode(_decided(self.deciding)), None
         size = torch.tensor([len(text)])
         distributed.broadcast(size, group=self.group, group_src=LEADER)
-        body = (
-            torch.frombuffer(bytearray(text), dtype=torch.uint8) if text else torch.empty(int(size), dtype=torch.uint8)
-        )
+        body = torch.empty(int(size), dtype=torch.uint8)
+        if text:
+            body = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         distributed.broadcast(body, group=self.group, group_src=LEADER)
-        return msgspec.json.decode(bytes(body.tolist()), type=Answer)
+        return msgspec.json.decode(body.numpy().tobytes(), type=Answer)
 
     def close(self) -> None:
         if self.worker is not None:
@@ -121,13 +123,21 @@ class SideChannel:
         distributed.gather(mine, rows, group=self.group, group_dst=LEADER)
         return None if rows is None else [row.tolist() for row in rows]
 
-    def _decide(self, work: Callable[[Tuner], Answer]) -> None:
+    def _decide(self, work: Callable[[PlanDecider], Answer]) -> None:
         assert self.worker is not None
-        assert self.tuner is not None
-        self.deciding = self.worker.submit(work, self.tuner)
+        assert self.decider is not None
+        self.deciding = self.worker.submit(work, self.decider)
 
 
 def _measured(iteration: int, rows: list[list[float]]) -> Measured:
     time_ns, call_ns, summed = (max(row[place] for row in rows) for place in range(3))
     trips, rates = [row[3 : 3 + len(rows)] for row in rows], [row[3 + len(rows) :] for row in rows]
     return Measured(iteration, time_ns, call_ns, summed, trips, rates)
+
+
+def _decided(deciding: Future[Answer]) -> Answer:
+    try:
+        return deciding.result()
+    except Exception as error:  # the job goes on with the plan that it has
+        log.warning(f"autotune could not decide: {type(error).__name__}: {' '.join(str(error).split())}")
+        return Answer()

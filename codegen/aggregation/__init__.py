@@ -1,0 +1,1 @@
+"""Aggregation plans as collective programs."""

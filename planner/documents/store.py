@@ -21,6 +21,7 @@ import msgspec
 
 from treadle.planner.documents.artefact import Artefact
 from treadle.planner.documents.compression_costs import CompressionCosts
+from treadle.planner.documents.cost_matrix import CostMatrix
 from treadle.planner.documents.explain import found, misfit, refusal
 from treadle.planner.documents.files import read_text, write_text
 from treadle.planner.documents.hardware import Hardware
@@ -47,7 +48,7 @@ log = logging.getLogger("treadle")
 
 _OWN: tuple[type[Document], ...] = (
     *(Trace, Hardware, Sketch, Pattern, Plan, Selection, Job, Artefact),
-    *(CompressionCosts, IndexSets, Sparsity, SparseCosts),
+    *(CompressionCosts, IndexSets, Sparsity, SparseCosts, CostMatrix),
 )
 TYPES: dict[str, type[Document]] = {
     str(kind.__struct_config__.tag): kind for kind in (*_OWN, *(kind for room in rooms() for kind in room.documents))

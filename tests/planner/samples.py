@@ -17,6 +17,7 @@ from treadle.planner.documents.compression_costs import (
     DecodeCurve,
     RoutineCost,
 )
+from treadle.planner.documents.cost_matrix import Asymmetry, CostHost, CostMatrix, PairRate, Probing
 from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.documents.hardware import (
     CopyEngine,
@@ -61,6 +62,8 @@ from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.job import MemoryJob
 from treadle.planner.passes.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
+from treadle.planner.passes.ranks.decisions import RanksDecisions
+from treadle.planner.passes.ranks.problem import PlanHop, RankedHost, RanksProblem
 from treadle.planner.passes.sparse.planning import plan_sparse
 from treadle.planner.passes.sparse.problem import BlockCounts, SparseGradient, SparseProblem
 from treadle.planner.passes.swap.decisions import PoolClass, Resident, SwapDecisions, SwapNode
@@ -411,6 +414,44 @@ SPARSE_PROBLEM = SparseProblem(
 )
 SPARSE_COSTS = SparseCosts(version=1, name="lab", work=SparseWork(hash_per_index=4.5, add_per_entry=30, call=20_000))
 
+COST_MATRIX = CostMatrix(
+    version=1,
+    name="two rented machines",
+    hosts=(CostHost(name="node-a", address="10.0.0.1", slots=2, position=(0, 1)), CostHost(name="node-b", slots=2)),
+    latency_us=((0, 21.5), (22, 0)),
+    rates=(PairRate(0, 1, 2.5e9),),
+    measured_at="2026-03-01T09:30:00Z",
+    probing=Probing(probes=400, percentile=10, lost=1, asymmetry=Asymmetry(median=1.02, largest=1.02, pair=(0, 1))),
+    sources={"latency_us": "UDP echoes"},
+)
+RANKS_PROBLEM = RanksProblem(
+    version=1,
+    hosts=(RankedHost(name="node-a", slots=2), RankedHost(name="node-b", slots=2)),
+    latency_ns=((0, 22_000), (22_000, 0)),
+    ns_per_MiB=((0, 400_000), (400_000, 0)),
+    size_bytes=2**20,
+    algorithm="plan",
+    hops=(PlanHop(0, 1, 2**20), PlanHop(1, 0, 2**20, (0,))),
+)
+RANKS_PLAN = Plan(
+    version=1,
+    inputs={"problem": InputRef(file="problem.json", digest="sha256:" + 64 * "0")},
+    decisions=RanksDecisions(
+        problem=RANKS_PROBLEM,
+        order=(0, 1),
+        cost_ns=844_000,
+        tie_ns=0,
+        original_ns=844_000,
+        median_ns=844_000,
+        worst=(0, 1),
+        worst_ns=844_000,
+        time_ns=844_000,
+    ),
+    prediction=Prediction(time_us=844.0),
+    certificate=msgspec.structs.replace(_CERTIFICATE, objective=844_000.0, lower_bound=844_000.0),
+    provenance=Provenance(tool="treadle 0.1.0", method="every order"),
+)
+
 DOCUMENTS = {
     "sparsity": SPARSITY,
     "index-sets": INDEX_SETS,
@@ -433,6 +474,9 @@ DOCUMENTS = {
     "compression plan": plan_with(small_decisions()),
     "sparse-problem": SPARSE_PROBLEM,
     "sparse plan": plan_sparse(SPARSE_PROBLEM),
+    "cost-matrix": COST_MATRIX,
+    "ranks-problem": RANKS_PROBLEM,
+    "ranks plan": RANKS_PLAN,
 }
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -20,7 +20,7 @@ class RanksDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag
     median_ns: Count
     """The median cost of random orders."""
     worst: tuple[Rank, ...]
-    """The dearest order that a search found, for measurements beside the best one."""
+    """The dearest order that a search found, for measurements next to the best one."""
     worst_ns: Count
     time_ns: Count
     """What an allreduce is predicted to take in this order."""

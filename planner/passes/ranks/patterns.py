@@ -10,67 +10,67 @@ from fractions import Fraction
 from math import prod
 from typing import NamedTuple
 
-from treadle.planner.passes.ranks.problem import Hop, RanksProblem
+from treadle.planner.passes.ranks.problem import PlanHop, RanksProblem
 
 Edge = tuple[int, int]
 
 
-class Round(NamedTuple):
+class HopRound(NamedTuple):
     """Hops of one round, all at once: it takes as long as the dearest. Each moves `share` of the bytes."""
 
     share: Fraction
     pairs: tuple[Edge, ...]
 
 
-class Tree(NamedTuple):
+class HopTree(NamedTuple):
     """Hops (parent, child), parents first, of which each moves `share` of the bytes: the dearest path from the root."""
 
     share: Fraction
     edges: tuple[Edge, ...]
 
 
-class Pattern(NamedTuple):
+class HopPattern(NamedTuple):
     """It costs the sum of its rounds, and the dearest of its trees, and the critical path of its hops; a pattern has
     only one of the three."""
 
-    rounds: tuple[Round, ...] = ()
-    trees: tuple[Tree, ...] = ()
-    hops: tuple[Hop, ...] = ()
+    rounds: tuple[HopRound, ...] = ()
+    trees: tuple[HopTree, ...] = ()
+    hops: tuple[PlanHop, ...] = ()
 
 
-def pattern_of(problem: RanksProblem) -> Pattern:
+def pattern_of(problem: RanksProblem) -> HopPattern:
     """The pattern of the problem's algorithm over its places."""
     count = len(problem.hosts)
     if problem.algorithm in ("ring", "nccl-ring"):
-        return Pattern(rounds=ring(count))
+        return HopPattern(rounds=ring(count))
     if problem.algorithm == "halving-doubling":
-        return Pattern(rounds=halving_doubling(count))
+        return HopPattern(rounds=halving_doubling(count))
     if problem.algorithm == "bcube":
-        return Pattern(rounds=bcube(problem.factors))
+        return HopPattern(rounds=bcube(problem.factors))
     if problem.algorithm == "tree":
-        return Pattern(trees=(Tree(Fraction(1), middle_tree(count)),))
+        return HopPattern(trees=(HopTree(Fraction(1), middle_tree(count)),))
     if problem.algorithm == "double-tree":
-        return Pattern(trees=mirrored(middle_tree(count), count))
+        return HopPattern(trees=mirrored(middle_tree(count), count))
     if problem.algorithm == "nccl-tree":
-        return Pattern(trees=nccl_trees(count))
-    return Pattern(hops=problem.hops)
+        return HopPattern(trees=nccl_trees(count))
+    return HopPattern(hops=problem.hops)
 
 
-def ring(count: int) -> tuple[Round, ...]:
+def ring(count: int) -> tuple[HopRound, ...]:
     """Every place sends to the one before it: the length of a closed tour, all hops of which are on the critical path.
     A hop moves one of `count` parts at a time, as chunked rings do."""
-    return tuple(Round(Fraction(1, count), ((place, (place - 1) % count),)) for place in range(count) if count > 1)
+    return tuple(HopRound(Fraction(1, count), ((place, (place - 1) % count),)) for place in range(count) if count > 1)
 
 
-def halving_doubling(count: int) -> tuple[Round, ...]:
-    """Round i exchanges S / 2^(i+1) between places that differ in bit i. Where `count` is no power of two, places
+def halving_doubling(count: int) -> tuple[HopRound, ...]:
+    """HopRound i exchanges S / 2^(i+1) between places that differ in bit i. Where `count` is no power of two, places
     beyond one first fold into their neighbours, as MPI libraries do: place 2k sends all it has to 2k + 1."""
     bits = count.bit_length() - 1
     extra = count - (1 << bits)
     kept = [*range(1, 2 * extra, 2), *range(2 * extra, count)]
-    fold = (Round(Fraction(1), tuple((2 * k, 2 * k + 1) for k in range(extra))),) if extra else ()
+    fold = (HopRound(Fraction(1), tuple((2 * k, 2 * k + 1) for k in range(extra))),) if extra else ()
     return fold + tuple(
-        Round(
+        HopRound(
             Fraction(1, 2 << bit),
             tuple((kept[at], kept[at | 1 << bit]) for at in range(len(kept)) if not at >> bit & 1),
         )
@@ -78,14 +78,14 @@ def halving_doubling(count: int) -> tuple[Round, ...]:
     )
 
 
-def bcube(factors: tuple[int, ...]) -> tuple[Round, ...]:
+def bcube(factors: tuple[int, ...]) -> tuple[HopRound, ...]:
     """In round i all places that differ only in digit i of the mixed radix `factors` exchange their parts."""
     count, rounds = prod(factors), []
     for digit, base in enumerate(factors):
         step = prod(factors[:digit])
         groups = [[first + k * step for k in range(base)] for first in range(count) if not first // step % base]
         pairs = tuple((a, b) for group in groups for place, a in enumerate(group) for b in group[place + 1 :])
-        rounds.append(Round(Fraction(1, prod(factors[: digit + 1])), pairs))
+        rounds.append(HopRound(Fraction(1, prod(factors[: digit + 1])), pairs))
     return tuple(rounds)
 
 
@@ -102,13 +102,13 @@ def middle_tree(count: int) -> tuple[Edge, ...]:
     return tuple(edges)
 
 
-def mirrored(edges: tuple[Edge, ...], count: int) -> tuple[Tree, ...]:
+def mirrored(edges: tuple[Edge, ...], count: int) -> tuple[HopTree, ...]:
     """The tree, and the same with every place one lower; each carries half of the bytes."""
     other = tuple(((parent - 1) % count, (child - 1) % count) for parent, child in edges)
-    return Tree(Fraction(1, 2), edges), Tree(Fraction(1, 2), other)
+    return HopTree(Fraction(1, 2), edges), HopTree(Fraction(1, 2), other)
 
 
-def nccl_trees(count: int) -> tuple[Tree, ...]:
+def nccl_trees(count: int) -> tuple[HopTree, ...]:
     """The double binary tree as NCCL builds it over nodes: leaves of the first are the odd places; the second is its
     mirror image, shifted by one where `count` is odd (src/graph/trees.cc)."""
     edges: list[Edge] = []
@@ -126,4 +126,4 @@ def nccl_trees(count: int) -> tuple[Tree, ...]:
     def label(place: int) -> int:
         return (place + 1) % count if count % 2 else count - 1 - place
 
-    return Tree(Fraction(1, 2), tuple(edges)), Tree(Fraction(1, 2), tuple((label(a), label(b)) for a, b in edges))
+    return HopTree(Fraction(1, 2), tuple(edges)), HopTree(Fraction(1, 2), tuple((label(a), label(b)) for a, b in edges))

@@ -17,7 +17,7 @@ Objective = Literal["sum", "bottleneck", "bytes"]
 """sum: the cost model of the algorithm. bottleneck: the dearest hop, then the sum. bytes: the cost model where a hop
 costs its latency times its bytes."""
 MOST_NS = 2**40
-"""Of one hop: some 18 minutes, so that sums over hosts stay far within 62 bits."""
+"""The most that a hop costs: some 18 minutes, so that sums over hosts stay far within 62 bits."""
 
 
 class RankedHost(Record, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class RankedHost(Record, frozen=True, kw_only=True):
     slots: Slots = 1
 
 
-class Hop(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class PlanHop(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """`bytes` go from place `src` to place `dst` once the hops `after`, earlier ones of the list, have arrived. Both
     places may be the same host: it costs nothing."""
 
@@ -45,13 +45,13 @@ class RanksProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="r
     ns_per_MiB: tuple[tuple[Count, ...], ...] | None = None
     """None where only latencies are known: then a hop costs its latency, whatever its bytes."""
     size_bytes: Count = 0
-    """Of the collective, on every rank."""
+    """What every rank has to add up."""
     algorithm: Algorithm
     objective: Objective = "sum"
     factors: tuple[Positive, ...] = ()
     """BCube: hosts in a group by round, whose product is the number of hosts."""
-    hops: tuple[Hop, ...] = ()
-    """Of `plan`."""
+    hops: tuple[PlanHop, ...] = ()
+    """Those of `plan`."""
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for everything that the types alone do not exclude."""

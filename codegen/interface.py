@@ -9,13 +9,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import Decisions
 from treadle.planner.documents.trace import Trace
 from treadle.planner.timeline.allocations import Allocations
 from treadle.planner.timeline.simulator import Resource, Schedule, Task
+
+if TYPE_CHECKING:
+    from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 
 D = TypeVar("D", bound=Decisions)
 STREAM, MEMORY = "stream", "memory"
@@ -90,6 +93,10 @@ class Targets(ABC, Generic[D]):
     @abstractmethod
     def timeline(self, plan: Plan[D]) -> Timeline:
         """The predicted timeline of a plan as tasks, resources and schedule, for printing and for Perfetto."""
+
+    def collective(self, plan: Plan[D]) -> Plan[CollectiveDecisions] | None:
+        """A plan that is a collective as one of that pass, which all runtimes of collectives take; None for others."""
+        return None
 
     def allocations(self, plan: Plan[D]) -> Allocations | None:
         """What a plan allocates and frees, for PyTorch's memory page; None for a pass that plans no memory."""

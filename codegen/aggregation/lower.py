@@ -16,9 +16,11 @@ from fractions import Fraction
 from math import ceil
 
 from treadle.planner.documents.scalars import MEBIBYTE
+from treadle.planner.errors import CheckFailed
 from treadle.planner.machine.measured_network import INSIDE_ALPHA_US, INSIDE_BETA_US_PER_MB, nics_ns, uplinks_ns
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, LinkCost, Port
+from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.collectives import Chunk
 from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.messages import Message, moves_of_messages, transfers
@@ -65,6 +67,12 @@ def collective_of(decisions: AggregationDecisions) -> CollectiveDecisions:
     times = longest_path(moves, list_orders(moves, ranks, "earliest", "forward"))
     moved = transfers(asked, messages, times, Translations(ranks))
     return decisions_of(Draft(asked, moved, "aggregation", "list scheduling"), problem.connections, None)
+
+
+def require_right(decisions: CollectiveDecisions, where: str) -> None:
+    """Raises CheckFailed, which calls the plan `where`, should the checker of collectives find anything."""
+    if findings := check(decisions):
+        raise CheckFailed(f"{where}: not generated, its collective failed the check", tuple(findings))
 
 
 def _messages(decisions: AggregationDecisions, slots: int) -> Iterator[Message]:

@@ -33,6 +33,9 @@ class CollectiveTargets(Targets[CollectiveDecisions]):
         }
         return Made(made.texts, facts)
 
+    def collective(self, plan: Plan[CollectiveDecisions]) -> Plan[CollectiveDecisions]:
+        return plan
+
     def timeline(self, plan: Plan[CollectiveDecisions]) -> Timeline:
         """Messages on links and ports, as the out-of-place program sends them; the steps at their ends take no time.
         For what switches do, the steps of the plan by rank."""

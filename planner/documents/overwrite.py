@@ -15,6 +15,7 @@ from pathlib import Path
 
 from treadle.planner.documents import store
 from treadle.planner.documents.compression_costs import CompressionCosts
+from treadle.planner.documents.cost_matrix import CostMatrix
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.index_sets import IndexSets
 from treadle.planner.documents.scalars import Document
@@ -36,6 +37,7 @@ PEOPLE_WRITE: dict[str, type[Document]] = {
     "hardware": Hardware,
     "compression-costs": CompressionCosts,
     "sparse-costs": SparseCosts,
+    "cost-matrix": CostMatrix,
     "index-sets": IndexSets,
 }
 """Kinds of measured documents that people write too: those of treadle have the form in which it writes them."""

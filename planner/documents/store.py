@@ -49,6 +49,7 @@ log = logging.getLogger("treadle")
 _OWN: tuple[type[Document], ...] = (
     *(Trace, Hardware, Sketch, Pattern, Plan, Selection, Job, Artefact),
     *(CompressionCosts, IndexSets, Sparsity, SparseCosts, CostMatrix),
+    *(CompressionCosts, CostMatrix, IndexSets, Sparsity, SparseCosts),
 )
 TYPES: dict[str, type[Document]] = {
     str(kind.__struct_config__.tag): kind for kind in (*_OWN, *(kind for room in rooms() for kind in room.documents))

@@ -21,6 +21,7 @@ ROOMS = {
     "compression": "Which gradients are compressed, where and in which groups, and when none is.",
     "sparse": "How each sparse gradient is exchanged: in which parts, along what, in what format, or dense.",
     "ranks": "Which host gets which ranks, so that a collective that is not ours takes its cheap links.",
+    "aggregation": "Which hosts are near each other, and who adds up which chunk within and between their groups.",
 }
 """What each pass decides, by its name. Nothing is imported before a pass is asked for, so that `--help` stays fast."""
 

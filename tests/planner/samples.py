@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from tests.codegen.compression.compression_plans import plan_with, small_decisions, small_problem
+from tests.planner.passes.aggregation.aggregation_plans import RACKS, problem_on, small_plan
 from treadle.planner.documents.artefact import Artefact
 from treadle.planner.documents.compression_costs import (
     CompressionCosts,
@@ -413,6 +414,20 @@ SPARSE_PROBLEM = SparseProblem(
     work=SparseWork(hash_per_index=4.5, call=20_000),
 )
 SPARSE_COSTS = SparseCosts(version=1, name="lab", work=SparseWork(hash_per_index=4.5, add_per_entry=30, call=20_000))
+COST_MATRIX = CostMatrix(
+    version=1,
+    name="two racks",
+    hosts=(
+        CostHost(name="a1", address="10.0.0.1", slots=8, position=(0, 0, 0, 0, 0, 0)),
+        CostHost(name="a2", slots=8),
+        CostHost(name="b1", slots=8),
+    ),
+    latency_us=((0, 12.5, 40), (12.5, 0, None), (41, 40, 0)),
+    rates=(PairRate(0, 1, 1.25e9), PairRate(0, 2, 3e8)),
+    measured_at="2026-11-28T10:00:00Z",
+    probing=Probing(probes=100, percentile=10, lost=2, asymmetry=Asymmetry(median=1.1, largest=1.4, pair=(0, 2))),
+    sources={"latency_us": "measured"},
+)
 
 COST_MATRIX = CostMatrix(
     version=1,
@@ -456,6 +471,7 @@ DOCUMENTS = {
     "sparsity": SPARSITY,
     "index-sets": INDEX_SETS,
     "sparse-costs": SPARSE_COSTS,
+    "cost-matrix": COST_MATRIX,
     "trace": TRACE,
     "hardware": HARDWARE,
     "sketch": SKETCH,
@@ -477,6 +493,8 @@ DOCUMENTS = {
     "cost-matrix": COST_MATRIX,
     "ranks-problem": RANKS_PROBLEM,
     "ranks plan": RANKS_PLAN,
+    "aggregation-problem": problem_on(RACKS, connections=2),
+    "aggregation plan": small_plan(),
 }
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

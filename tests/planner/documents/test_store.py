@@ -254,7 +254,7 @@ def test_a_text_that_is_no_document_is_refused_with_its_place(text: str, problem
             HARDWARE,
             "kind",
             "car",
-            "$.kind: found 'car' (text), expected one of artefact, compression-costs, compression-problem, hardware",
+            "$.kind: found 'car' (text), expected one of aggregation-problem, artefact, compression-costs, ",
         ),
         (HARDWARE, "kind", ["car"], "$.kind: found an array of 1 value, expected one of"),
         (HARDWARE, "kind", "trace", "$.kind: found 'trace' (text), expected 'hardware'"),
@@ -365,14 +365,14 @@ def test_missing_fields_are_named() -> None:
     assert refusal(raw, Hardware).startswith("f.json: $.nodes: found nothing, expected this required field: a whole")
     del raw["kind"]
     assert refusal(raw, Hardware).startswith(
-        "f.json: $.kind: found nothing, expected one of artefact, compression-costs"
+        "f.json: $.kind: found nothing, expected one of aggregation-problem, artefact"
     )
     raw = plain(DOCUMENTS["memory plan"])
     del raw["decisions"]["pass"]
     line = refusal(raw, Plan)
     assert line.endswith(
-        "$.decisions.pass: found nothing, expected one of 'collective', 'compression', 'fusion', 'memory', 'sparse', "
-        "'swap'"
+        "$.decisions.pass: found nothing, expected one of 'aggregation', 'collective', 'compression', 'fusion', "
+        "'memory', 'sparse', 'swap'"
     )
 
 

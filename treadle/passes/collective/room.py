@@ -59,7 +59,7 @@ class CollectiveRoom(Room[CollectiveDecisions]):
         return Simulated(headline, {"time_us": time_us, "links_us": links_us}, busy_lines(timeline))
 
     def run(self, folder: Path, target: str, options: RunOptions) -> None:
-        from treadle.passes.collective.run import run
+        from treadle.runtime.collective.run import run
 
         run(folder, options)
 

@@ -20,13 +20,12 @@ from treadle.codegen.collective.msccl import xml
 from treadle.codegen.collective.program import CollectiveProgram, RankProgram
 from treadle.codegen.collective.symbolic import UNSPECIFIED
 from treadle.codegen.emit import text_digest
-from treadle.codegen.targets import PLAN_NAME
+from treadle.codegen.targets import PLAN_NAME, targets_of
 from treadle.planner.documents import store
 from treadle.planner.documents.files import read_text
 from treadle.planner.documents.nearest import meant
 from treadle.planner.documents.plan import Plan, Shots
 from treadle.planner.errors import InputError
-from treadle.planner.passes import as_pass
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.direct import is_in_switch, shots_of
 from treadle.runtime.collective.wire.groups import wire_of
@@ -116,10 +115,11 @@ def programs_in(folder: Path) -> dict[str, CollectiveProgram]:
 
 
 def plan_in(folder: Path) -> Plan[CollectiveDecisions] | None:
-    """The collective plan in an artefact folder, None for a foreign file."""
+    """The plan in an artefact folder as one of a collective, None for a foreign file."""
     if not (folder / PLAN_NAME).is_file():
         return None
-    return as_pass(store.load(folder / PLAN_NAME, Plan), CollectiveDecisions)
+    plan = store.load(folder / PLAN_NAME, Plan)
+    return targets_of(plan).collective(plan)
 
 
 def decisions_in(folder: Path) -> CollectiveDecisions | None:

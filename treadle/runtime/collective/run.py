@@ -25,7 +25,7 @@ def run(folder: Path, options: RunOptions) -> None:
     """Execute the programs in `folder`, or of one file, on the back-end that the options name."""
     backend = options.backend
     if backend in ("fibers", "cuda"):
-        from treadle.passes.collective.run_native import FIBER_SIZES, run_native
+        from treadle.runtime.collective.run_native import FIBER_SIZES, run_native
 
         options.require_world((None,), "all ranks run in one process")
         default = FIBER_SIZES if backend == "fibers" else DEFAULT_SIZES

@@ -7,10 +7,10 @@ from dataclasses import replace as replaced
 import pytest
 from msgspec.structs import replace
 
-from treadle.passes.collective.run import _hosts_of, _misses, _print, _ratio
 from treadle.planner.documents.transports import CpuTransport, MessageCost, Transports
 from treadle.probe.resolve import load_hardware
 from treadle.runtime.collective.compare import Measured, _predicted
+from treadle.runtime.collective.run import _hosts_of, _misses, _print, _ratio
 
 
 def row(predicted: float, seconds: float, off: str | None, size: int = 1024) -> Measured:

@@ -16,12 +16,12 @@ from tests.planner.plans import collective_plan
 from treadle.cli.main import run
 from treadle.codegen.collective.msccl import xml as msccl_xml
 from treadle.codegen.emit import text_digest
-from treadle.passes.collective import run_native
 from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.artefact import Artefact
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.sketch import Sketch
+from treadle.runtime.collective import run_native
 from treadle.runtime.collective.messages import programs_in
 from treadle.runtime.collective.native import OPERATIONS
 

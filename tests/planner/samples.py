@@ -429,16 +429,6 @@ COST_MATRIX = CostMatrix(
     sources={"latency_us": "measured"},
 )
 
-COST_MATRIX = CostMatrix(
-    version=1,
-    name="two rented machines",
-    hosts=(CostHost(name="node-a", address="10.0.0.1", slots=2, position=(0, 1)), CostHost(name="node-b", slots=2)),
-    latency_us=((0, 21.5), (22, 0)),
-    rates=(PairRate(0, 1, 2.5e9),),
-    measured_at="2026-03-01T09:30:00Z",
-    probing=Probing(probes=400, percentile=10, lost=1, asymmetry=Asymmetry(median=1.02, largest=1.02, pair=(0, 1))),
-    sources={"latency_us": "UDP echoes"},
-)
 RANKS_PROBLEM = RanksProblem(
     version=1,
     hosts=(RankedHost(name="node-a", slots=2), RankedHost(name="node-b", slots=2)),
@@ -490,7 +480,6 @@ DOCUMENTS = {
     "compression plan": plan_with(small_decisions()),
     "sparse-problem": SPARSE_PROBLEM,
     "sparse plan": plan_sparse(SPARSE_PROBLEM),
-    "cost-matrix": COST_MATRIX,
     "ranks-problem": RANKS_PROBLEM,
     "ranks plan": RANKS_PLAN,
     "aggregation-problem": problem_on(RACKS, connections=2),

@@ -58,6 +58,11 @@ def halving_doubling(lab: Lab, works: Sequence[Work], folder: Path) -> dict[str,
     return {name: median(times) for name, times in slowest.items()}
 
 
+def probed(lab: Lab, folder: Path) -> Path:
+    """What `treadle profile measure --hosts` writes between the hosts of the lab."""
+    raise NotImplementedError
+
+
 def on_hosts(lab: Lab, command: Sequence[str]) -> dict[str, list[str]]:
     """Lines that the command prints, by host, without the lab's latency, which libraries would not see."""
     printed: dict[str, list[str]] = {host.name: [] for host in lab.layout.hosts}

@@ -50,16 +50,17 @@ def racks(count: int) -> LabNetwork:
         f"    - {{name: rack {place}, nodes: {list(rack)}, beta_us_per_MB: {beta:.3f}}}\n"
         for place, rack in enumerate(found)
     )
-    return LabNetwork(name, _text(name, HOSTS, f"  uplinks:\n{uplinks}"), found)
+    return LabNetwork(name, profile(name, HOSTS, f"  uplinks:\n{uplinks}"), found)
 
 
 def slow_host() -> LabNetwork:
     """One rack, and its last host has a quarter of the others' rate."""
     rest = "other_nodes:\n  - nics:\n      - {name: eth0, devices: [0], speed_gbps: 2.5}\n"
-    return LabNetwork("slow-host", _text("slow-host", HOSTS - 1, rest), (tuple(range(HOSTS)),))
+    return LabNetwork("slow-host", profile("slow-host", HOSTS - 1, rest), (tuple(range(HOSTS)),))
 
 
-def _text(name: str, nodes: int, rest: str) -> str:
+def profile(name: str, nodes: int, rest: str = "") -> str:
+    """The text of a profile of hosts with 10 Gbit/s each."""
     return TEXT.format(name=name, nodes=nodes, nic=US_PER_MIB, rest=rest)
 
 

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treadle.planner.errors import InputError
-from treadle.planner.passes.ranks.patterns import Pattern, pattern_of
+from treadle.planner.passes.ranks.patterns import HopPattern, pattern_of
 from treadle.planner.passes.ranks.problem import Objective, RanksProblem
 
 Ints = NDArray[np.int64]
 MIB = 1 << 20
 MOST_TIME_NS = 1 << 62
 MOST_VALUES = 1 << 21
-"""Hop costs that are in memory at a time."""
+"""PlanHop costs that are in memory at a time."""
 
 
 class Cost(NamedTuple):
@@ -182,7 +182,7 @@ def hop_list(problem: RanksProblem) -> HopList:
     )
 
 
-def _waits(pattern: Pattern) -> tuple[tuple[int, ...], ...]:
+def _waits(pattern: HopPattern) -> tuple[tuple[int, ...], ...]:
     """For each edge of the trees the one that leads to its parent, if any."""
     waits: list[tuple[int, ...]] = []
     for tree in pattern.trees:

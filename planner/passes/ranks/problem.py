@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from treadle.planner.documents.cost_matrix import Slots
-from treadle.planner.documents.scalars import Count, Document, Name, Positive, Rank, Record
+from treadle.planner.documents.scalars import MEBIBYTE, Count, Document, Name, Positive, Rank, Record
 
 VERSION = 1
 Algorithm = Literal["ring", "halving-doubling", "tree", "double-tree", "bcube", "nccl-ring", "nccl-tree", "plan"]
@@ -72,6 +72,10 @@ class RanksProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="r
         for place, hop in enumerate(self.hops):
             if max(hop.src, hop.dst) >= count or any(before >= place for before in hop.after):
                 yield f"$.hops[{place}]", f"{hop.src} -> {hop.dst} after {hop.after}", "places of hosts, earlier hops"
+        largest = max([self.size_bytes, *(hop.bytes for hop in self.hops)])
+        dearest = max((max(row) for row in self.ns_per_MiB or () if row), default=0) * largest // MEBIBYTE
+        if dearest > MOST_NS:
+            yield "$.size_bytes", f"{largest} bytes, which take a pair {dearest} ns", f"at most {MOST_NS} ns"
         product = 1
         for factor in self.factors:
             product *= factor

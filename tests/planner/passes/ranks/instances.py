@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from treadle.planner.passes.ranks.problem import Algorithm, Hop, Objective, RankedHost, RanksProblem
+from treadle.planner.passes.ranks.problem import Algorithm, Objective, PlanHop, RankedHost, RanksProblem
 
 IRREGULAR = ((0, 2, 9, 10), (2, 0, 6, 4), (9, 6, 0, 3), (10, 4, 3, 0))
 ALGORITHMS: tuple[Algorithm, ...] = (
@@ -54,12 +54,12 @@ def ranks_problem(
     rates: Matrix | None = None,
     size: int = 0,
     factors: tuple[int, ...] | None = None,
-    hops: tuple[Hop, ...] | None = None,
+    hops: tuple[PlanHop, ...] | None = None,
 ) -> RanksProblem:
     """The problem of hosts with these costs; BCube has one round, and the plan is a chain there and back."""
     count = len(costs)
-    chain = [Hop(k, k + 1, 3, (k - 1,) if k else ()) for k in range(count - 1)]
-    back = [Hop(k + 1, k, 2, (len(chain) - 1,)) for k in range(count - 1)]
+    chain = [PlanHop(k, k + 1, 3, (k - 1,) if k else ()) for k in range(count - 1)]
+    back = [PlanHop(k + 1, k, 2, (len(chain) - 1,)) for k in range(count - 1)]
     return RanksProblem(
         version=1,
         hosts=tuple(RankedHost(name=f"h{place}") for place in range(count)),

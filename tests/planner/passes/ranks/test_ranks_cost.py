@@ -10,7 +10,7 @@ import pytest
 from tests.planner.passes.ranks.instances import ALGORITHMS, IRREGULAR, OBJECTIVES, racks, ranks_problem, symmetric
 from treadle.planner.errors import InputError
 from treadle.planner.passes.ranks.cost import OrderCosts, cost_of, time_of
-from treadle.planner.passes.ranks.problem import Algorithm, Hop, Objective
+from treadle.planner.passes.ranks.problem import Algorithm, Objective, PlanHop
 from treadle.planner.passes.ranks.samples import random_orders
 
 TWO_RACKS = racks(4, 2)
@@ -110,7 +110,13 @@ def test_ties_are_decided_by_bytes_where_only_latencies_are_known_and_by_the_sum
 
 
 def test_hops_of_a_plan_wait_for_those_before_and_cost_nothing_within_a_host() -> None:
-    hops = (Hop(0, 1, 3), Hop(2, 3, 1), Hop(1, 2, 2, (0, 1)), Hop(3, 3, 9, (1, 2)), Hop(3, 0, 1, (3,)))
+    hops = (
+        PlanHop(0, 1, 3),
+        PlanHop(2, 3, 1),
+        PlanHop(1, 2, 2, (0, 1)),
+        PlanHop(3, 3, 9, (1, 2)),
+        PlanHop(3, 0, 1, (3,)),
+    )
     sums = ranks_problem(IRREGULAR, "plan", hops=hops)
     assert cost_of(sums, (0, 1, 2, 3)) == (max(2, 3) + 6 + 10, max(6, 3) + 12 + 10)
     assert cost_of(ranks_problem(IRREGULAR, "plan", "bottleneck", hops=hops), (0, 1, 2, 3)) == (10, 19)

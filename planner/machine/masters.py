@@ -46,6 +46,18 @@ def masters(
     return tuple(Masters(chosen, high) for chosen, high in zip(zip(*local, strict=True), top, strict=True))
 
 
+def interleaved(chunks: Sequence[Masters], groups: Sequence[Sequence[int]]) -> tuple[Masters, ...]:
+    """The same masters in an order in which the groups of global masters take turns: neighbouring chunks, which are
+    under way together, load different uplinks."""
+    home = {host: number for number, group in enumerate(groups) for host in group}
+    of_group: list[list[Masters]] = [[] for _ in groups]
+    for each in chunks:
+        of_group[home[each.top]].append(each)
+    turns = evenly(range(len(groups)), [len(held) for held in of_group])
+    queues = [iter(held) for held in of_group]
+    return tuple(next(queues[turn]) for turn in turns)
+
+
 def proportional(total: int, weights: Sequence[int], most: Sequence[int] | None = None) -> list[int]:
     """`total` things in proportion to weights, none of them more than `most`: each its whole part, and the rest one by
     one to the largest remainders, the first of equal ones. Weights that are all 0 count as equal."""

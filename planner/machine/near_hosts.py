@@ -41,8 +41,8 @@ def near_hosts(
 
 
 def dimensions(groups: int) -> int:
-    """Dimensions of the embedding: as many as let all groups have one distance, which racks below one switch have, but 3
-    to 8, since few denoise more."""
+    """Dimensions of the embedding: as many as let all groups have one distance, as racks below one switch have, but
+    3 to 8, since few denoise more."""
     return min(8, max(3, groups - 1))
 
 

@@ -1,4 +1,4 @@
-"""Code generation of orders of hosts: lists of hosts that launchers read."""
+"""Code generation of orders of hosts: files that launchers read."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from treadle.planner.passes.ranks.decisions import RanksDecisions
 
 
 class RanksTargets(Targets[RanksDecisions]):
-    targets = (Target("hostfile"),)
+    targets = tuple(map(Target, ("hostfile", "openmpi-rankfile", "torchrun", "slurm", "kubernetes")))
+    carries_inputs = True
 
     def generate(self, plan: Plan[RanksDecisions], request: GenerationRequest) -> Made:
+        from treadle.codegen.ranks.launchers import files_of
+
         decisions = plan.decisions
-        hosts = [decisions.problem.hosts[host] for host in decisions.order]
-        text = "".join(f"{host.name} slots={host.slots}\n" for host in hosts)
-        return Made({"hostfile": text}, {"planned_ns": decisions.time_ns, "hosts": len(hosts)})
+        files = files_of(decisions, request.target.name, request.plan_file)
+        return Made(files, {"planned_ns": decisions.time_ns, "hosts": len(decisions.order)})
 
     def timeline(self, plan: Plan[RanksDecisions]) -> Timeline:
         from treadle.planner.passes.ranks.timeline_of import allreduce_of

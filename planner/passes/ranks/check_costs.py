@@ -54,11 +54,11 @@ class CountedCosts:
 
     def weighted(self, order: Sequence[int]) -> int:
         """The cost model where a hop costs its latency times its bytes, relative to the least share of the pattern."""
-        shares, total = [each.share for each in (*self.rounds, *self.trees)], 0
+        total = 0
         for share, pairs in self.rounds:
-            total += -(-share // min(shares)) * max(self._latency(order, a, b) for a, b in pairs)
+            total += -(-share // min(self._bytes)) * max(self._latency(order, a, b) for a, b in pairs)
         for tree in self.trees:
-            weight = -(-tree.share // min(shares))
+            weight = -(-tree.share // min(self._bytes))
             total = max(total, weight * _deepest(tree, partial(self._latency, order)))
         return total + self._critical(lambda a, b, size: size * self._latency(order, a, b))
 
@@ -74,7 +74,8 @@ class CountedCosts:
     @cached_property
     def _bytes(self) -> dict[Fraction, int]:
         """The bytes of each share, rounded up."""
-        return {each.share: ceil(each.share * self.problem.size_bytes) for each in (*self.rounds, *self.trees)}
+        shares = [*(each.share for each in self.rounds), *(each.share for each in self.trees)]
+        return {share: ceil(share * self.problem.size_bytes) for share in shares}
 
     def _latency(self, order: Sequence[int], a: int, b: int) -> int:
         return self.problem.latency_ns[order[a]][order[b]]

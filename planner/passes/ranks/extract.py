@@ -70,16 +70,16 @@ def bcube_factors(count: int, given: Sequence[int] = ()) -> tuple[int, ...]:
     base = given[0] if given else BASE
     factors, left = list[int](), count
     while left > 1:
-        factor = next((each for each in range(min(base, left), 1, -1) if left % each == 0), None)
-        if factor is None:
+        divisors = [each for each in range(2, min(base, left) + 1) if left % each == 0]
+        if not divisors:
             rest = [*factors, left]
             raise InputError(
                 f"found {many(count, 'host')}, which groups of at most {base} do not divide, expected factors such as "
                 f"--factors {','.join(map(str, rest))}",
                 where="--factors",
             )
-        factors.append(factor)
-        left //= factor
+        factors.append(divisors[-1])
+        left //= divisors[-1]
     return tuple(factors)
 
 

@@ -6,7 +6,9 @@ from treadle.planner.documents.cost_matrix import CostMatrix
 from treadle.planner.documents.difference import Change, changed, fields_changed
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import many
-from treadle.planner.passes.interface import Figures, Inputs, Pass, problem_changes
+from treadle.planner.errors import InputError
+from treadle.planner.machine.host_costs import Repair
+from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound, problem_changes
 from treadle.planner.passes.ranks.decisions import RanksDecisions
 from treadle.planner.passes.ranks.job import RanksJob
 from treadle.planner.passes.ranks.problem import RanksProblem
@@ -39,11 +41,32 @@ class RanksPass(Pass[RanksDecisions]):
         return f"order of {many(len(problem.hosts), 'host')} for {problem.algorithm}"
 
     def check_inputs(self, plan: Plan[RanksDecisions], found: Inputs) -> list[str]:
-        """Differences between the plan's problem and what its inputs say now."""
-        given, solved = found.get("problem"), plan.decisions.problem
-        if isinstance(given, RanksProblem):
-            return problem_changes(solved, given, given.__struct_fields__)
-        return []
+        """Differences between the plan's problem and what its inputs say now; its hops are compared elsewhere."""
+        solved, problem = plan.decisions.problem, _problem(plan, found)
+        return [] if problem is None else problem_changes(solved, problem, problem.__struct_fields__)
+
+    def today(self, plan: Plan[RanksDecisions], found: Inputs) -> RanksDecisions | None:
+        """The plan's order by the costs of today, if the hosts are the same. The worst order may be that no more."""
+        from treadle.planner.passes.ranks.decided import decided
+
+        problem, decisions = _problem(plan, found), plan.decisions
+        if problem is None:
+            return None
+        if problem.hosts != decisions.problem.hosts:
+            raise InputError("the hosts have other names or slots, or another order, than in the plan; plan again")
+        return decided(problem, decisions.order, decisions.worst)
+
+    def rebound(self, plan: Plan[RanksDecisions], found: Inputs) -> Rebound:
+        """What a search proved is not derived again."""
+        from treadle.planner.passes.ranks.bound import SENTENCES, lower_bound
+        from treadle.planner.passes.ranks.cost import OrderCosts
+
+        decisions, proof = plan.decisions, plan.certificate
+        bound = lower_bound(OrderCosts(decisions.problem), decisions.cost_ns).time_ns
+        if proof.lower_bound > bound and proof.argument != SENTENCES["exact"]:
+            finding = f"certificate: lower bound {proof.lower_bound:g} ns, the problem proves only {bound} ns"
+            return Rebound([finding], bound)
+        return Rebound([], bound)
 
     def differences(self, before: RanksDecisions, after: RanksDecisions) -> list[Change]:
         names = [[each.problem.hosts[host].name for host in each.order] for each in (before, after)]
@@ -54,6 +77,38 @@ class RanksPass(Pass[RanksDecisions]):
             how = f"{many(len(moved), 'place')} with another host, first place {first}: "
             found.insert(0, Change("order", f"{how}{names[0][first]} -> {names[1][first]}"))
         return found + changed("algorithm", before.problem.algorithm, after.problem.algorithm)
+
+
+def _problem(plan: Plan[RanksDecisions], found: Inputs) -> RanksProblem | None:
+    """The problem that the inputs describe, with the hops of the plan; None where they do not suffice. A matrix that
+    needs it is mended as it was for the plan, or else as publications do, by the larger of two directions."""
+    from treadle.planner.passes.ranks.extract import problem_of
+
+    given, costs, solved = found.get("problem"), found.get("costs"), plan.decisions.problem
+    if isinstance(given, RanksProblem):
+        return given
+    if not isinstance(costs, CostMatrix):
+        return None
+    problems = []
+    repairs: tuple[Repair | None, ...] = (None, "max", "mean")
+    for repair in repairs:
+        try:
+            problem = problem_of(
+                costs,
+                solved.algorithm,
+                objective=solved.objective,
+                size_bytes=solved.size_bytes,
+                factors=solved.factors,
+                hops=solved.hops,
+                repair=repair,
+            )
+        except InputError as error:
+            refused = error
+        else:
+            problems.append(problem)
+    if not problems:
+        raise refused
+    return next((each for each in problems if each == solved), problems[0])
 
 
 PASS = RanksPass()

@@ -59,8 +59,10 @@ def halving_doubling(lab: Lab, works: Sequence[Work], folder: Path) -> dict[str,
 
 
 def probed(lab: Lab, folder: Path) -> Path:
-    """What `treadle profile measure --hosts` writes between the hosts of the lab."""
-    raise NotImplementedError
+    """What `treadle profile measure` finds between the hosts of the lab."""
+    costs = folder / "costs.json"
+    on_hosts(lab, [sys.executable, "-m", "treadle", "profile", "measure", "--pairs", "--quiet", "-o", str(costs)])
+    return costs
 
 
 def on_hosts(lab: Lab, command: Sequence[str]) -> dict[str, list[str]]:

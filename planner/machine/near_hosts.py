@@ -46,7 +46,7 @@ def dimensions(groups: int) -> int:
     return min(8, max(3, groups - 1))
 
 
-def separation(costs: Sequence[Sequence[int]], groups: Sequence[Sequence[int]]) -> float:
+def separation(costs: Sequence[Sequence[float]], groups: Sequence[Sequence[int]]) -> float:
     """How much cheaper hosts reach their own group than the nearest other one: the mean silhouette, -1 to 1, of the
     costs as they were measured (Rousseeuw, Silhouettes). 0 for one group; below 0.25 the groups may be chance."""
     import numpy as np

@@ -32,7 +32,7 @@ class MastersPrice(NamedTuple):
 class NearPrices:
     """Prices on the hosts of `problem`, where the near groups share uplinks."""
 
-    def __init__(self, problem: AggregationProblem, near: Groups) -> None:
+    def __init__(self, problem: AggregationProblem, near: tuple[tuple[int, ...], ...]) -> None:
         self.problem, self.near = problem, near
         self.hosts = len(problem.hosts)
 

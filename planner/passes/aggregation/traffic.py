@@ -39,7 +39,7 @@ def pair_bytes(hosts: int, groups: Groups, chunks: Iterable[ChunkMasters]) -> Pa
 def leaving(sent: PairBytes, near: Groups) -> list[int]:
     """The bytes that leave each near group; as many enter it."""
     outside = [np.setdiff1d(np.arange(len(sent)), group) for group in near]
-    return [int(sent[np.ix_([*group], others)].sum()) for group, others in zip(near, outside, strict=True)]
+    return [int(sent[[*group]][:, others].sum()) for group, others in zip(near, outside, strict=True)]
 
 
 def pieces(problem: AggregationProblem) -> list[int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +17,8 @@ from treadle.cli.output import note, print_table
 from treadle.cli.profile_hardware import devices_of, fabric_of, summary
 from treadle.planner.documents import store
 from treadle.planner.documents.scalars import format_bytes, many
+from treadle.planner.errors import InputError
+from treadle.probe.matrix_import import ENDING
 from treadle.probe.resolve import load_hardware
 
 if TYPE_CHECKING:
@@ -22,10 +26,15 @@ if TYPE_CHECKING:
     from treadle.probe.nccl_library_fit import LibraryFit
 
 
+def _imported_kind(options: Mapping[str, Any]) -> str:
+    """The kind of document that `import` writes."""
+    return "cost-matrix" if str(options["file"]).endswith(ENDING) else "hardware"
+
+
 def import_(
     *,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A topology of another tool.")],
-    output: Annotated[str, document_option("hardware", "Write the profile to this file.")],
+    output: Annotated[str, document_option(_imported_kind, "Write the profile to this file.")],
     name: Annotated[str | None, typer.Option(help="Name of the profile. [default: the file's name]")] = None,
     costs_from: Annotated[
         str | None,
@@ -44,7 +53,7 @@ def import_(
     ] = None,
     cost_scale: Annotated[
         float | None,
-        positive("For a TACCL topology: its costs are microseconds times this. [default: 1]"),
+        positive("For a TACCL topology or a .csv: its costs are microseconds times this. [default: 1]"),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -52,8 +61,15 @@ def import_(
 
     FILE is NCCL or RCCL topology XML or their log (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,GRAPH), lstopo XML, the
     text of `nvidia-smi topo -m`, TACCL topology JSON, or topograph YAML. The output of nccl-tests (its tables, or the
-    file of -J) fits the links of that log, or of the profile of --costs-from.
+    file of -J) fits the links of that log, or of the profile of --costs-from. FILE.csv, a table of latencies between
+    hosts, becomes a cost matrix.
     """
+    if file.endswith(ENDING):
+        for option, value in (("--costs-from", costs_from), ("--message-size", message_size)):
+            if value is not None:
+                raise InputError("found a table of latencies, expected a topology with it", where=option)
+        _import_matrix(Path(file), name, cost_scale, output, as_json)
+        return
     from treadle.probe.importer import costs_for, import_profile, import_times, with_costs
 
     costs = None if costs_from is None else load_hardware(costs_from)
@@ -81,6 +97,16 @@ def import_(
             "the file gives no latencies, so nothing can be planned on its links yet: "
             f"measure on that machine, or import again with --costs-from {names}"
         )
+
+
+def _import_matrix(path: Path, name: str | None, scale: float | None, output: str, as_json: bool) -> None:
+    from treadle.probe.matrix_import import import_matrix
+
+    costs = import_matrix(path, name, 1.0 if scale is None else scale)
+    store.save(costs, output)
+    note(f"wrote {output}: latencies between {many(len(costs.hosts), 'host')}")
+    if as_json:
+        print_json("profile-import-pairs", {"costs": json.loads(store.dumps(costs))})
 
 
 def _show_collective_fit(fit: CollectiveFit, library: LibraryFit | None, output: str, as_json: bool) -> None:

@@ -56,8 +56,10 @@ def _title(costs: CostMatrix, summary: PairsSummary) -> str:
 
 def _map(drawn: Any, axes: Any, values: Any, title: str, colours: str) -> None:
     """Pairs that were not measured, and the diagonal, are grey."""
-    axes.set_facecolor(MISSING)
-    image = axes.imshow(np.ma.masked_invalid(values), cmap=colours, interpolation="nearest")
+    import matplotlib as mpl
+
+    colouring = mpl.colormaps[colours].with_extremes(bad=MISSING)
+    image = axes.imshow(np.ma.masked_invalid(values), cmap=colouring, interpolation="nearest")
     drawn.colorbar(image, ax=axes, shrink=0.85)
     axes.set_title(title, fontsize=9)
 

@@ -9,7 +9,8 @@ from statistics import median
 from treadle.planner.documents.cost_matrix import VERSION, Asymmetry, CostHost, CostMatrix, PairRate, Probing
 
 Pair = tuple[int, int]
-DIGITS = 4
+DIGITS, LEAST = 4, 1.0
+"""Significant digits; bytes per second of a stream that carried nothing while it was measured."""
 
 
 def matrix_of(
@@ -38,7 +39,7 @@ def matrix_of(
         latency_us=tuple(
             tuple(0.0 if i == j else _rounded(larger[min(i, j), max(i, j)]) for j in range(count)) for i in range(count)
         ),
-        rates=tuple(PairRate(i, j, rounded) for (i, j), rate in lower.items() if (rounded := _rounded(rate))),
+        rates=tuple(PairRate(i, j, _digits(max(rate, LEAST))) for (i, j), rate in lower.items()),
         measured_at=when,
         probing=probing,
         sources=sources,
@@ -64,4 +65,8 @@ def lower_rates(rates: Mapping[Pair, float], others: Mapping[Pair, float]) -> di
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.{DIGITS}g}")
+    return None if value is None else _digits(value)
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

@@ -2,8 +2,8 @@
 
 1. Latencies: in every round of the circle schedule each pair probes in one direction, then in the other.
 2. Rates: in rounds of the same schedule all pairs send in both directions at once.
-3. Rates again, in rounds inside the groups of near hosts that were found, and in rounds in which every host sends to
-   one of another group, so that what groups share is full. Of two rates of a pair the lower one counts.
+3. Rates between the groups of near hosts that were found, in rounds in which every host sends to one of another group,
+   so that what groups share is full: what two groups carry together is divided among their pairs.
 
 Every round has each host in one pair.
 """
@@ -23,6 +23,7 @@ from treadle.probe.crew import Conductor, Crew
 from treadle.probe.echo import WAIT_SECONDS, percentile
 from treadle.probe.measured_matrix import asymmetry, lower_rates, matrix_of
 from treadle.probe.schedule import Pair, Round, across, circle, inside, spread
+from treadle.probe.shared_rates import shared_rates
 
 EVERY_RATE = 64
 """Up to this number of hosts every pair gets a rate."""
@@ -117,18 +118,17 @@ def probe_pairs(
         )
         found = matrix_of(hosts, echoes.latency_us, rates, probing, when, {})
         groups = () if silent else host_groups(host_costs(found, ""))
-        within, between = [], []
-        if len(groups) > 1:
-            within = inside(groups, most=None if few else INSIDE_ROUNDS)
-            between = across(groups) if few else spread(across(groups), SOME_ROUNDS)
-        rates = lower_rates(rates, rounds.rates(within, "rates in groups"))
-        rates = lower_rates(rates, rounds.rates(between, "rates between groups"))
+        between = across(groups)
+        if not few:
+            between = spread(between, SOME_ROUNDS)
+            rates = lower_rates(rates, rounds.rates(inside(groups, INSIDE_ROUNDS), "rates in groups"))
+        full = rounds.rates(between, "rates between groups")
+        rates |= shared_rates(between, full, rates, groups)
     how = f"measured: `{command}`"
-    shared = f"; {many(len(between), 'round')} of them between {len(groups)} groups of near hosts" if between else ""
+    shared = f"; between {len(groups)} groups of near hosts what pairs get of both together" if between else ""
     sources = {
         "latency_us": f"{how}; half of a round trip of an echo, the larger one of both directions",
-        "rates": f"{how}; a stream while all other pairs of its round send, the lower one of both directions "
-        f"and of all rounds{shared}",
+        "rates": f"{how}; a stream while all other pairs of its round send, the lower one of both directions{shared}",
     }
     return ProbedPairs(matrix_of(hosts, echoes.latency_us, rates, probing, when, sources), groups, silent)
 

@@ -43,8 +43,8 @@ def across(groups: Sequence[Sequence[int]]) -> list[Round]:
     return rounds
 
 
-def inside(groups: Sequence[Sequence[int]], most: int | None = None) -> list[Round]:
-    """Rounds of the circle inside every group, all groups at once; of each the first `most`, or all."""
+def inside(groups: Sequence[Sequence[int]], most: int) -> list[Round]:
+    """Rounds of the circle inside every group, all groups at once: the first `most` of each."""
     parts = zip_longest(*(circle(group)[:most] for group in groups), fillvalue=())
     return [found for part in parts if (found := tuple(pair for each in part for pair in each))]
 

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from treadle.codegen.interface import Timeline
 from treadle.passes.interface import Room, RunOptions, SectionContext, Simulated
+from treadle.planner.documents.job import Job
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_time
 from treadle.planner.passes.interface import Inputs
 from treadle.planner.passes.ranks.decisions import RanksDecisions
+from treadle.planner.passes.ranks.job import RanksJob
 
 if TYPE_CHECKING:
+    from treadle.job.part import JobPart
     from treadle.report.page import Card, Section
 
 DEAREST = 5
@@ -20,6 +23,12 @@ DEAREST = 5
 
 
 class RanksRoom(Room[RanksDecisions]):
+    def job_part(self, job: Job, where: str) -> JobPart | None:
+        from treadle.passes.ranks.job import RanksPart
+
+        section = job.section(RanksJob)
+        return None if section is None else RanksPart(section, where)
+
     def section(self, name: str, plan: Plan[RanksDecisions], context: SectionContext) -> Section:
         from treadle.passes.ranks.section import ranks_section
 

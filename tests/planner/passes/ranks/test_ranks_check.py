@@ -101,7 +101,7 @@ BROKEN: dict[str, tuple[Edit, str]] = {
         problem(ns_per_MiB=edited(tuple(map(tuple, RATES)), 3, 1, 5)), "problem.ns_per_MiB[1][3]: found "
     ),
     "a hop without end": (
-        problem(latency_ns=racks(4, 2, across=MOST_NS + 1)), f"expected {MOST_NS + 1}, at most {MOST_NS}"
+        problem(latency_ns=racks(4, 2, across=MOST_NS + 1)), f"found {MOST_NS + 1}, expected at most {MOST_NS}"
     ),
     "more bytes than can be sent": (
         problem(ns_per_MiB=racks(4, 2, across=MOST_NS), size_bytes=2**40), "problem.size_bytes: found 1099511627776 "

@@ -60,6 +60,6 @@ def _host(line: str, where: str) -> ListedHost:
         raise InputError(f"found {name!r}, expected the name or IPv4 address of a host", where=where)
     if slots is None:
         return ListedHost(name, 1)
-    if not slots.isdecimal() or len(slots) > 4 or not 1 <= int(slots) <= MOST_SLOTS:
+    if not (slots.isascii() and slots.isdecimal()) or len(slots) > 4 or not 1 <= int(slots) <= MOST_SLOTS:
         raise InputError(f"found {slots!r} slots of {name}, expected a number from 1 to {MOST_SLOTS}", where=where)
     return ListedHost(name, int(slots))

@@ -1,6 +1,7 @@
 """A table of latencies between hosts, as a prober of your own prints it, as a cost matrix.
 
-The first line names the hosts, every other one a host and its numbers; commas, semicolons, tabs or blanks separate them.
+The first line names the hosts, every other one a host and its numbers; commas, semicolons, tabs or blanks are between
+them.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from itertools import combinations
 from typing import NamedTuple
 
 from treadle.planner.documents.cost_matrix import CostHost, CostMatrix, Probing
-from treadle.planner.documents.scalars import many
 from treadle.planner.errors import CheckFailed
 from treadle.planner.machine.host_costs import host_costs
 from treadle.planner.machine.host_groups import host_groups
@@ -117,7 +116,7 @@ def probe_pairs(
             asymmetry=asymmetry(echoes.latency_us),
         )
         found = matrix_of(hosts, echoes.latency_us, rates, probing, when, {})
-        groups = () if silent else host_groups(host_costs(found, ""))
+        groups = () if silent else _groups(found, by_rates=few)
         between = across(groups)
         if not few:
             between = spread(between, SOME_ROUNDS)
@@ -131,6 +130,12 @@ def probe_pairs(
         "rates": f"{how}; a stream while all other pairs of its round send, the lower one of both directions{shared}",
     }
     return ProbedPairs(matrix_of(hosts, echoes.latency_us, rates, probing, when, sources), groups, silent)
+
+
+def _groups(costs: CostMatrix, *, by_rates: bool) -> tuple[tuple[int, ...], ...]:
+    """Groups of near hosts; where few pairs have a rate, by latency only, as estimates have groups of their own."""
+    whole = host_costs(costs, "")
+    return host_groups(whole if by_rates else whole._replace(ns_per_MiB=None))
 
 
 def _reversed(pairs: Sequence[Pair]) -> Round:

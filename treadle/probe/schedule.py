@@ -15,6 +15,8 @@ def circle(hosts: Sequence[int]) -> list[Round]:
 
     Two rounds in a row join all hosts into one ring.
     """
+    if len(hosts) < 2:
+        return []
     places: list[int | None] = [*hosts, *([None] if len(hosts) % 2 else [])]
     half, rounds = len(places) // 2, []
     for _ in places[1:]:

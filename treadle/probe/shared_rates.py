@@ -13,22 +13,30 @@ from treadle.probe.schedule import Pair, Round
 def shared_rates(
     rounds: Sequence[Round],
     measured: Mapping[Pair, float],
-    alone: Mapping[Pair, float],
+    before: Mapping[Pair, float],
     groups: Sequence[Sequence[int]],
 ) -> dict[Pair, float]:
     """Rates of all directions of `rounds`: what the streams of a round between two groups carry together, divided
-    evenly, except that no pair gets more than it had in `alone`, with other traffic, or in this round."""
+    evenly. A pair gets no more than the fastest streams of both its hosts `before`, and if it had less than half of an
+    even part in both measurements, it is slow itself and keeps the better one."""
     group_of = {host: number for number, group in enumerate(groups) for host in group}
+    fastest: dict[int, float] = {}
+    for pair, rate in before.items():
+        for host in pair:
+            fastest[host] = max(rate, fastest.get(host, 0.0))
     found: dict[Pair, float] = {}
     for pairs in rounds:
-        streams: dict[Pair, list[Pair]] = {}
+        streams: dict[tuple[int, int], list[Pair]] = {}
         for one, other in pairs:
             for src, dst in ((one, other), (other, one)):
                 streams.setdefault((group_of[src], group_of[dst]), []).append((src, dst))
         for together in streams.values():
-            most = [max(measured[pair], alone.get(pair, 0.0)) for pair in together]
-            shares = divided(sum(measured[pair] for pair in together), most)
-            found |= zip(together, shares, strict=True)
+            total = sum(measured[pair] for pair in together)
+            most = []
+            for pair in together:
+                own = max(measured[pair], before.get(pair, 0.0))
+                most.append(own if own < total / len(together) / 2 else min(fastest.get(host, own) for host in pair))
+            found |= zip(together, divided(total, most), strict=True)
     return found
 
 

@@ -124,9 +124,7 @@ def ssh_crew(listed: Sequence[ListedHost], launcher: str, interface: str | None)
     Raises InputError for a launcher that cannot start, and for two names of one host; CheckFailed, with a finding for
     each host that does not answer.
     """
-    words = shlex.split(launcher)
-    if not words:
-        raise InputError("found nothing, expected a command such as ssh", where="--ssh")
+    words = _words(launcher)
     nonce = secrets.token_hex(16)
     _allow_files(len(listed))
     daemons: list[_Daemon] = []
@@ -147,6 +145,16 @@ def ssh_crew(listed: Sequence[ListedHost], launcher: str, interface: str | None)
             raise CheckFailed(f"{many(len(silent), 'host')} of {len(listed)} cannot be probed", tuple(silent))
         _require_apart(hosts)
         yield SshCrew(daemons, hosts)
+
+
+def _words(launcher: str) -> list[str]:
+    try:
+        words = shlex.split(launcher)
+    except ValueError as error:
+        raise InputError(f"found {launcher!r}, expected a command: {error}", where="--ssh") from None
+    if not words:
+        raise InputError("found nothing, expected a command such as ssh", where="--ssh")
+    return words
 
 
 def _allow_files(hosts: int) -> None:

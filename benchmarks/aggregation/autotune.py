@@ -11,8 +11,6 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from treadle.planner.passes.aggregation.planning import AggregationOptions, plan_aggregation
-
 from benchmarks.aggregation.iterations import WAYS
 from benchmarks.aggregation.slow_link import set_rate
 from benchmarks.common import Row, Table, machine, progress
@@ -22,11 +20,12 @@ from treadle.lab.run import run
 from treadle.lab.state import Lab
 from treadle.planner.documents import store
 from treadle.planner.documents.scalars import MEBIBYTE
+from treadle.planner.passes.aggregation.planning import AggregationOptions, plan_aggregation
 from treadle.planner.passes.aggregation.problem import AggregatingHost, AggregationProblem
 from treadle.probe.resolve import load_hardware
 
 PROFILE, SCALE, BYTES = "racks-2x4", 50, 4 << 20
-ITERATIONS, SLOWED_AT, LIFTED_AT = 70, 20, 50
+ITERATIONS, SLOWED_AT, LIFTED_AT = 65, 15, 45
 SLOW_HOST, SLOWER = 3, 4
 WITHIN = 20
 """Iterations after the change in which it is to be planned around."""
@@ -87,15 +86,8 @@ def _measured(where: LabLayout, way: str, plan: Path) -> dict[str, Any]:
         else:
             versions.extend(record["versions"])
 
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.aggregation.iterations",
-        way,
-        str(plan),
-        str(BYTES // 4),
-        str(ITERATIONS),
-    ]
+    words = ["benchmarks.aggregation.iterations", way, str(plan), str(BYTES // 4), str(ITERATIONS)]
+    command = [sys.executable, "-m", *words]
     try:
         with the_lab(where) as lab:
             run(lab, command, partial(show, lab))
@@ -140,8 +132,3 @@ def _trace(found: dict[str, Any]) -> Table:
         if end > first
     ]
     return Table("Autotune: plans", rows, tuple(text for _, text in found["said"]))
-
-
-if __name__ == "__main__":
-    for table in tables():
-        print(table)

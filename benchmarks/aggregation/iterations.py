@@ -23,7 +23,8 @@ def main(way: str, plan: str, elements: int, iterations: int) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
     rank, world = distributed.get_rank(), distributed.get_world_size()
-    logging.basicConfig(level=logging.INFO, handlers=[_Printed()])
+    logging.getLogger("treadle.aggregate").setLevel(logging.INFO)
+    logging.getLogger("treadle.aggregate").addHandler(_Printed())
     aggregator = None if way == "gloo" else Aggregator(plan, autotune=way == "autotune")
     add: Callable[[Tensor], Any] = distributed.all_reduce if aggregator is None else aggregator.all_reduce
     pattern = torch.arange(elements) % 7

@@ -1,4 +1,4 @@
-"""Autotune on the first rank: what ranks measured, given to the planner's tuner, and what it decides, checked and logged.
+"""Autotune on the first rank: the planner's tuner is given what ranks measured; what it decides is checked and logged.
 
 Where balanced masters are not enough, the links are probed again and hosts grouped anew (PLink, "Autotune").
 """
@@ -35,9 +35,14 @@ class Autotune:
 
     def __init__(self, decisions: AggregationDecisions) -> None:
         self.tuner = Tuner(decisions)
+        self.warm = False
 
     def decide(self, measured: Measured) -> Answer:
-        """After some iterations under the tuner's decisions."""
+        """After some iterations under the tuner's decisions. The first ones count for nothing: connections have just
+        opened."""
+        if not self.warm:
+            self.warm = True
+            return Answer()
         before, usual_s, time_s = self.tuner.decisions, self.tuner.usual_s, measured.time_ns / 1e9
         tuner, decisions = self.tuner.step(time_s, _traffic(before, measured))
         seen = f"iteration {measured.iteration}: {_ms(time_s)}"
@@ -67,7 +72,7 @@ class Autotune:
             log.info(f"{said}; groups stay")
             return Answer()
         log.info(f"{said}: {planned.levels} levels, groups {'; '.join(map(_names(planned), planned.groups))}")
-        self.tuner = self.tuner.regrouped(planned)
+        self.tuner = Tuner(planned)
         return Answer(decisions=planned)
 
     def _passes(self, decisions: AggregationDecisions, seen: str) -> bool:

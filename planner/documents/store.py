@@ -48,6 +48,7 @@ log = logging.getLogger("treadle")
 
 _OWN: tuple[type[Document], ...] = (
     *(Trace, Hardware, Sketch, Pattern, Plan, Selection, Job, Artefact),
+    *(CompressionCosts, IndexSets, Sparsity, SparseCosts, CostMatrix),
     *(CompressionCosts, CostMatrix, IndexSets, Sparsity, SparseCosts),
 )
 TYPES: dict[str, type[Document]] = {

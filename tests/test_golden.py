@@ -45,6 +45,11 @@ def sparse(options: str, *targets: str) -> tuple[str, ...]:
     return (command, *LOOKS, *generated(*targets))
 
 
+def aggregation(options: str, *targets: str) -> tuple[str, ...]:
+    command = f"plan aggregation --problem aggregation-problem.yaml {options} -o plan.json"
+    return (command, *LOOKS, *generated(*targets))
+
+
 def compression(options: str, *targets: str) -> tuple[str, ...]:
     command = f"plan compression --problem compression-problem.yaml {options} -o plan.json"
     return (command, *LOOKS, *generated(*targets))
@@ -147,6 +152,9 @@ CASES: dict[str, tuple[str, ...]] = {
     "compression/cupcake": compression("--method cupcake"),
     "sparse/worker-order": sparse("", "ddp-hook"),
     "sparse/any-order": sparse("--any-order"),
+    # Aggregation: without an embedding, whose last digits differ between machines.
+    "aggregation/two-levels": aggregation("--levels 2", "msccl-xml", "mscclpp-json", "cuda"),
+    "aggregation/flat": aggregation("--levels 1"),
     # Several passes at once.
     "job": ("plan job job.yaml --no-run -o out",),
 }

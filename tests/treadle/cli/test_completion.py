@@ -17,6 +17,7 @@ from treadle.cli.main import COMPLETION, SUBCOMMANDS, cli
 from treadle.codegen.targets import target_names
 from treadle.planner import resources
 from treadle.planner.documents.collective import Collective
+from treadle.planner.passes import ROOMS
 
 ROOT = Path(__file__).parents[3]
 
@@ -60,7 +61,7 @@ def offered(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     [
         ("", list(SUBCOMMANDS)),
         ("si", ["simulate"]),
-        ("plan ", ["memory", "swap", "collective", "fusion", "compression", "sparse", "job"]),
+        ("plan ", [*ROOMS, "job"]),
         ("plan m", ["memory"]),
         ("trace ", ["capture", "import", "show"]),
         ("plan collective ", list(get_args(Collective))),

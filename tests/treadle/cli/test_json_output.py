@@ -95,6 +95,7 @@ KEYS = {name: (set(re.findall(r"`(\w+)`", always)), set(re.findall(r"`(\w+)`", r
 COMMANDS = {
     "examples": "examples -o copied",
     "trace": "trace capture examples.models.unet:tiny --hardware cpu-2x2 -o trace.json",
+    "plan-aggregation": "plan aggregation --problem aggregation-problem.yaml -o g.json",
     "plan-memory": "plan memory --problem memory-problem.yaml --gap 0 --budget 445 -o m.json",
     "plan-memory-budgets": "plan memory --problem memory-problem.yaml --gap 0 --sweep 445B..600B:2 -o points",
     "plan-swap": "plan swap --problem swap-problem.yaml --method exact --workers 1 -o s.json",
@@ -132,6 +133,7 @@ def test_the_page_lists_every_schema_of_the_code():
 def test_commands_print_the_keys_of_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in (
+        "aggregation-problem.yaml",
         "memory-problem.yaml",
         "swap-problem.yaml",
         "compression-problem.yaml",

@@ -18,9 +18,9 @@ from scipy.spatial.distance import squareform
 from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.errors import InputError
 from treadle.planner.machine.clustering import clustered, group_count
-from treadle.planner.machine.embedding import Embedded, embedded
+from treadle.planner.machine.embedding import Embedded
 from treadle.planner.machine.measured_network import nics_ns
-from treadle.planner.machine.near_hosts import dimensions, separation
+from treadle.planner.machine.near_hosts import divisions, separation
 from treadle.planner.passes.aggregation.problem import AggregationProblem
 
 Groups = tuple[tuple[int, ...], ...]
@@ -60,16 +60,14 @@ def near_grouping(problem: AggregationProblem, count: int | None, *, elasticity:
     if count is not None and not 1 <= count <= hosts:
         raise InputError(f"found {count} groups of {hosts} hosts, expected 1 to {hosts}")
     latency, rates = np.array(problem.latency_ns, dtype=float), without_nics(problem.ns_per_MiB)
-    times = latency + rates * (problem.chunk_bytes / MEBIBYTE)
+    times = (latency + rates * (problem.chunk_bytes / MEBIBYTE)).tolist()
     found: list[tuple[float, Grouping]] = []
     for by, costs in (("latency", latency.tolist()), ("rates", rates.tolist())):
         if hosts < 3 or len({cost for row in costs for cost in row}) <= 2:
             continue  # all pairs alike
         numbers = group_numbers(costs) if count is None else [count]
-        points = embedded(costs, dimensions=dimensions(max(numbers)), seed=seed)
-        for number in numbers:
-            groups = clustered(points.points, number, elasticity=elasticity, seed=seed).groups
-            found.append((separation(times.tolist(), groups), Grouping(groups, by, points)))
+        for groups, points in divisions(costs, numbers, elasticity=elasticity, seed=seed):
+            found.append((separation(times, groups), Grouping(groups, by, points)))
     if not found:
         groups = clustered([(float(host),) for host in range(hosts)], count or group_count(hosts), seed=seed).groups
         return Grouping(groups, "equal costs")

@@ -97,11 +97,11 @@ def test_groups_and_elasticities_that_cannot_be_are_refused() -> None:
 
 
 def test_the_alpha_is_that_of_the_groups_that_are_farther_apart() -> None:
-    costs, rack = planted(8, 3, 1.0, seed=1)
-    two, one = divisions(costs, [8])
+    costs, _ = planted(10, 3, 1.0, seed=1)
+    two, one = divisions(costs, [10])
     assert (two.embedded.alpha, one.embedded.alpha) == (2, 1)
     assert separation(costs, two.groups) < separation(costs, one.groups)
-    assert near_hosts(costs, 8) == one
+    assert near_hosts(costs, 10) == one
 
 
 def test_embedding_costs_takes_noise_out_of_positions() -> None:

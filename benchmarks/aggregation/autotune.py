@@ -24,7 +24,7 @@ from treadle.planner.passes.aggregation.planning import AggregationOptions, plan
 from treadle.planner.passes.aggregation.problem import AggregatingHost, AggregationProblem
 from treadle.probe.resolve import load_hardware
 
-PROFILE, SCALE, BYTES, CHUNK_BYTES = "racks-2x4", 100, 2 << 20, 32 << 10
+PROFILE, SCALE, BYTES, CHUNK_BYTES = "racks-2x4", 200, 1 << 20, 32 << 10
 ITERATIONS, SLOWED_AT, LIFTED_AT = 65, 15, 45
 SLOW_HOST, SLOWER = 3, 4
 WITHIN = 20

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from math import ceil, inf, isnan
+from math import ceil, isnan
 from statistics import median
 
 from msgspec.structs import replace
@@ -36,6 +36,8 @@ class Autotune:
     def __init__(self, decisions: AggregationDecisions) -> None:
         self.tuner = Tuner(decisions)
         self.warm = False
+        self.time_s = 0.0
+        """Of the last iterations that were measured."""
 
     def decide(self, measured: Measured) -> Answer:
         """After some iterations under the tuner's decisions. The first ones count for nothing: connections have just
@@ -51,7 +53,7 @@ class Autotune:
         if decisions is not None and not self._passes(decisions, seen):
             self.tuner = Tuner(before)
             return Answer()
-        self.tuner = tuner
+        self.tuner, self.time_s = tuner, time_s
         probe = _probe_bytes(measured) if tuner.outgrown else None
         if decisions is not None:
             log.info(f"{seen}; {moved(before, decisions)}")
@@ -64,7 +66,7 @@ class Autotune:
         back if it is not."""
         from treadle.planner.passes.aggregation.planning import AggregationOptions, plan_aggregation
 
-        now, before = self.tuner.decisions, self.tuner.usual_s or inf
+        now = self.tuner.decisions
         problem = replace(now.problem, ns_per_MiB=_costs(now, _of_hosts(now, bytes_per_second, min)))
         planned = plan_aggregation(problem, options=AggregationOptions()).decisions
         held = NearPrices(problem, planned.near).of(now.groups, now.chunks)
@@ -73,7 +75,7 @@ class Autotune:
             log.info(f"{said}; groups stay")
             return Answer()
         log.info(f"{said}: {planned.levels} levels, groups {'; '.join(map(_names(planned), planned.groups))}")
-        self.tuner = Tuner(planned, before, Tried(before, now))
+        self.tuner = Tuner(planned, self.time_s, Tried(self.time_s, now))
         return Answer(decisions=planned)
 
     def _passes(self, decisions: AggregationDecisions, seen: str) -> bool:

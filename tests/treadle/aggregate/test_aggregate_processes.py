@@ -20,12 +20,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.planner.passes.aggregation.aggregation_plans import Groups, decisions_on, plan_of, problem_on
 from treadle.aggregate import Aggregator, attach
+from treadle.aggregate.aggregator import PlannedSums
+from treadle.aggregate.tuning import Answer, Measured
 from treadle.codegen import targets
 from treadle.codegen.emit import write
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions
-from treadle.runtime.aggregation.aggregator import PlannedSums
-from treadle.runtime.aggregation.tuning import Answer, Measured
 from treadle.runtime.launch import launch
 
 HALVES: Groups = ((0, 1, 2), (3, 4, 5))

@@ -13,6 +13,7 @@ from statistics import median
 
 from msgspec.structs import replace
 
+from treadle.aggregate.tuning import Answer, Measured
 from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.passes.aggregation.check import check
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions
@@ -20,7 +21,6 @@ from treadle.planner.passes.aggregation.prices import NearPrices
 from treadle.planner.passes.aggregation.retune import HostTraffic
 from treadle.planner.passes.aggregation.traffic import pair_bytes
 from treadle.planner.passes.aggregation.tuner import Tried, Tuner
-from treadle.runtime.aggregation.tuning import Answer, Measured
 
 log = logging.getLogger("treadle.aggregate")
 PROBE_SECONDS = 0.02
@@ -37,7 +37,7 @@ class Autotune:
         self.tuner = Tuner(decisions)
         self.warm = False
         self.time_s = 0.0
-        """Of the last iterations that were measured."""
+        """Time of an iteration when it was measured last."""
 
     def decide(self, measured: Measured) -> Answer:
         """After some iterations under the tuner's decisions. The first ones count for nothing: connections have just

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, distributed
 
+from treadle.aggregate.engine import engine
+from treadle.aggregate.links import LinkMeter
+from treadle.aggregate.probing import probed
+from treadle.aggregate.tuning import PlanDecider, Reports, SideChannel
 from treadle.codegen.aggregation.script import ranks_of
 from treadle.planner.errors import InputError, TreadleError
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions
-from treadle.runtime.aggregation.engine import engine
-from treadle.runtime.aggregation.links import LinkMeter
-from treadle.runtime.aggregation.probing import probed
-from treadle.runtime.aggregation.tuning import PlanDecider, Reports, SideChannel
 from treadle.runtime.agreement import agreed_on
 from treadle.runtime.collective.wire.groups import close_wire, stop_wire, wire_of
 from treadle.runtime.torch_names import new_group
@@ -30,9 +30,9 @@ class AggregationStatistics(NamedTuple):
 
     iterations: int
     first_iterations: tuple[int, ...]
-    """Of each plan, that of the folder first."""
+    """Where each plan began, that of the folder first."""
     times_ns: tuple[int, ...]
-    """Of each iteration."""
+    """Times of the iterations."""
 
 
 class PlannedSums:

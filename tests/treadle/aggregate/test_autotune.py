@@ -10,14 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from tests.planner.passes.aggregation.aggregation_plans import decisions_on, problem_on
+from treadle.aggregate import autotune
+from treadle.aggregate.autotune import Autotune
+from treadle.aggregate.links import LinkReport
+from treadle.aggregate.probing import rounds
+from treadle.aggregate.tuning import Measured, Reports
 from treadle.planner.passes.aggregation.check import check
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions
 from treadle.planner.passes.aggregation.traffic import pair_bytes
-from treadle.runtime.aggregation import autotune
-from treadle.runtime.aggregation.autotune import Autotune
-from treadle.runtime.aggregation.links import LinkReport
-from treadle.runtime.aggregation.probing import rounds
-from treadle.runtime.aggregation.tuning import Measured, Reports
 
 GROUPS = ((0, 1, 2, 3), (4, 5, 6, 7))
 HOSTS, CHUNKS, NIC = 8, 64, 1.25e9

@@ -17,9 +17,9 @@ import msgspec
 import torch
 from torch import distributed
 
+from treadle.aggregate.links import LinkReport
 from treadle.planner.documents.scalars import Record
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions
-from treadle.runtime.aggregation.links import LinkReport
 
 LEADER = 0
 log = logging.getLogger("treadle.aggregate")
@@ -32,11 +32,11 @@ class Measured(NamedTuple):
     iteration: int
     """How many iterations there were so far."""
     time_ns: float
-    """Of an iteration: the median, on the slowest rank."""
+    """Median time of an iteration on the slowest rank."""
     call_ns: float
     """What of it are sums."""
     bytes_summed: float
-    """Of all sums of an iteration, on a rank."""
+    """Bytes of all sums of an iteration on a rank."""
     round_trip_us: list[list[float]]
     bytes_per_second: list[list[float]]
 
@@ -72,8 +72,8 @@ class Reports:
         self.rows.append([time_ns, call_ns, summed, *links.round_trip_us, *links.bytes_per_second])
 
     def medians(self) -> list[float]:
-        """Of each number, over the iterations in which it was seen: a link that has changed for most of them shows as
-        it is now."""
+        """The median of each number over the iterations in which it was seen: a link that has changed for most of them
+        shows as it is now."""
         columns = ([value for value in column if not isnan(value)] for column in zip(*self.rows, strict=True))
         return [median(column) if column else nan for column in columns]
 

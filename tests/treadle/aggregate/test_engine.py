@@ -10,8 +10,8 @@ import torch
 
 from tests.planner.passes.aggregation.aggregation_plans import decisions_on, problem_on
 from tests.treadle.runtime.collective.wire.test_native import pairs
+from treadle.aggregate.engine import engine
 from treadle.planner.errors import CheckFailed
-from treadle.runtime.aggregation.engine import engine
 from treadle.runtime.collective.wire.native import RankWire
 
 GROUPS = ((0, 1), (2, 3))

@@ -3,8 +3,8 @@ a DistributedDataParallel model, `treadle.aggregate.Aggregator(folder)` for othe
 
 from __future__ import annotations
 
+from treadle.aggregate.aggregator import AggregationStatistics
+from treadle.aggregate.ddp import AggregationHook
 from treadle.aggregate.models import Aggregator, attach
-from treadle.runtime.aggregation.aggregator import AggregationStatistics
-from treadle.runtime.aggregation.ddp import AggregationHook
 
 __all__ = ["AggregationHook", "AggregationStatistics", "Aggregator", "attach"]

@@ -7,12 +7,12 @@ from typing import Any
 
 from torch import distributed, nn
 
+from treadle.aggregate.aggregator import PERIOD, PlannedSums
+from treadle.aggregate.attached import attach_ddp, decisions_of
+from treadle.aggregate.autotune import Autotune
+from treadle.aggregate.ddp import AggregationHook
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
-from treadle.runtime.aggregation.aggregator import PERIOD, PlannedSums
-from treadle.runtime.aggregation.attached import attach_ddp, decisions_of
-from treadle.runtime.aggregation.autotune import Autotune
-from treadle.runtime.aggregation.ddp import AggregationHook
 from treadle.runtime.agreement import agreed
 
 

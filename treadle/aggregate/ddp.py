@@ -10,10 +10,10 @@ from torch import Tensor
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
+from treadle.aggregate.aggregator import AggregationStatistics, PlannedSums
 from treadle.comm.lane import CallLane
 from treadle.comm.work import ThreadWork
 from treadle.planner.errors import InputError
-from treadle.runtime.aggregation.aggregator import AggregationStatistics, PlannedSums
 from treadle.runtime.compression.ddp import averaged
 from treadle.runtime.sparse.ddp import reduced_parameters
 

@@ -9,6 +9,8 @@ from typing import Any
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from treadle.aggregate.aggregator import PlannedSums
+from treadle.aggregate.ddp import AggregationHook
 from treadle.codegen import emit
 from treadle.codegen.targets import PLAN_NAME
 from treadle.planner.documents import store
@@ -16,8 +18,6 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes import pass_of, require_pass
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions
-from treadle.runtime.aggregation.aggregator import PlannedSums
-from treadle.runtime.aggregation.ddp import AggregationHook
 from treadle.runtime.agreement import agreed
 
 CALLER = "treadle.aggregate.attach"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from math import isnan, nan
 from statistics import median
 from typing import Any, NamedTuple, Protocol
 
@@ -16,9 +17,9 @@ import msgspec
 import torch
 from torch import distributed
 
+from treadle.aggregate.links import LinkReport
 from treadle.planner.documents.scalars import Record
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions
-from treadle.runtime.aggregation.links import LinkReport
 
 LEADER = 0
 log = logging.getLogger("treadle.aggregate")
@@ -31,11 +32,11 @@ class Measured(NamedTuple):
     iteration: int
     """How many iterations there were so far."""
     time_ns: float
-    """Of an iteration: the median, on the slowest rank."""
+    """Median time of an iteration on the slowest rank."""
     call_ns: float
     """What of it are sums."""
     bytes_summed: float
-    """Of all sums of an iteration, on a rank."""
+    """Bytes of all sums of an iteration on a rank."""
     round_trip_us: list[list[float]]
     bytes_per_second: list[list[float]]
 
@@ -62,21 +63,19 @@ class Reports:
     """The iterations of one rank since its last report, under the plan that it has now."""
 
     def __init__(self) -> None:
-        self.clear()
+        self.rows: list[list[float]] = []
 
     def clear(self) -> None:
-        self.times_ns: list[int] = []
-        self.calls_ns: list[int] = []
-        self.bytes: list[int] = []
+        self.rows.clear()
 
-    def add(self, time_ns: int, call_ns: int, summed: int) -> None:
-        self.times_ns.append(time_ns)
-        self.calls_ns.append(call_ns)
-        self.bytes.append(summed)
+    def add(self, time_ns: int, call_ns: int, summed: int, links: LinkReport) -> None:
+        self.rows.append([time_ns, call_ns, summed, *links.round_trip_us, *links.bytes_per_second])
 
-    def numbers(self, links: LinkReport) -> list[float]:
-        head = [median(each) if each else 0.0 for each in (self.times_ns, self.calls_ns, self.bytes)]
-        return [*head, *links.round_trip_us, *links.bytes_per_second]
+    def medians(self) -> list[float]:
+        """The median of each number over the iterations in which it was seen: a link that has changed for most of them
+        shows as it is now."""
+        columns = ([value for value in column if not isnan(value)] for column in zip(*self.rows, strict=True))
+        return [median(column) if column else nan for column in columns]
 
 
 class SideChannel:

@@ -13,19 +13,19 @@ from statistics import median
 
 from msgspec.structs import replace
 
+from treadle.aggregate.tuning import Answer, Measured
 from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.passes.aggregation.check import check
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions
 from treadle.planner.passes.aggregation.prices import NearPrices
 from treadle.planner.passes.aggregation.retune import HostTraffic
 from treadle.planner.passes.aggregation.traffic import pair_bytes
-from treadle.planner.passes.aggregation.tuner import Tuner
-from treadle.runtime.aggregation.tuning import Answer, Measured
+from treadle.planner.passes.aggregation.tuner import MastersTuner, Tried
 
 log = logging.getLogger("treadle.aggregate")
 PROBE_SECONDS = 0.02
 LEAST_PROBE, MOST_PROBE = 64 << 10, 4 << 20
-WORTH = 0.95
+WORTH = 0.9
 """Another grouping is taken where it is predicted to take at most this part of the time."""
 Matrix = list[list[float | None]]
 
@@ -34,8 +34,10 @@ class Autotune:
     """Decides on the plan of the next iterations, which has been `decisions` so far."""
 
     def __init__(self, decisions: AggregationDecisions) -> None:
-        self.tuner = Tuner(decisions)
+        self.tuner = MastersTuner(decisions)
         self.warm = False
+        self.time_s = 0.0
+        """Time of an iteration when it was measured last."""
 
     def decide(self, measured: Measured) -> Answer:
         """After some iterations under the tuner's decisions. The first ones count for nothing: connections have just
@@ -49,9 +51,9 @@ class Autotune:
         if usual_s is not None:
             seen += f", usually {_ms(usual_s)}"
         if decisions is not None and not self._passes(decisions, seen):
-            self.tuner = Tuner(before)
+            self.tuner = MastersTuner(before)
             return Answer()
-        self.tuner = tuner
+        self.tuner, self.time_s = tuner, time_s
         probe = _probe_bytes(measured) if tuner.outgrown else None
         if decisions is not None:
             log.info(f"{seen}; {moved(before, decisions)}")
@@ -60,19 +62,20 @@ class Autotune:
         return Answer(decisions=decisions, probe_bytes=probe)
 
     def regroup(self, bytes_per_second: list[list[float]]) -> Answer:
-        """Plan for the rates that were probed, if that is better than what is done now."""
+        """Plan for the rates that were probed, if that is predicted to be better than what is done now; the tuner goes
+        back if it is not."""
         from treadle.planner.passes.aggregation.planning import AggregationOptions, plan_aggregation
 
         now = self.tuner.decisions
         problem = replace(now.problem, ns_per_MiB=_costs(now, _of_hosts(now, bytes_per_second, min)))
-        held = NearPrices(problem, now.near).of(now.groups, now.chunks)
         planned = plan_aggregation(problem, options=AggregationOptions()).decisions
+        held = NearPrices(problem, planned.near).of(now.groups, now.chunks)
         said = f"predicted {_ms(held.time_ns / 1e9)} on the links as they are, {_ms(planned.time_ns / 1e9)} regrouped"
         if planned.time_ns > WORTH * held.time_ns or not self._passes(planned, said):
             log.info(f"{said}; groups stay")
             return Answer()
         log.info(f"{said}: {planned.levels} levels, groups {'; '.join(map(_names(planned), planned.groups))}")
-        self.tuner = Tuner(planned)
+        self.tuner = MastersTuner(planned, self.time_s, Tried(self.time_s, now))
         return Answer(decisions=planned)
 
     def _passes(self, decisions: AggregationDecisions, seen: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -44,12 +45,13 @@ class Asymmetry(Record, frozen=True, kw_only=True):
 
 
 class Probing(Record, frozen=True, kw_only=True):
-    """How the latencies were measured: `percentile` of `probes` echoes of each pair, of which `lost` never came back,
-    all pairs together."""
+    """How the latencies were measured: `percentile` of `probes` echoes of each direction of a pair. Over all pairs,
+    `lost` of them never came back and `late` ones came when they were not waited for any more."""
 
     probes: Positive
     percentile: Percent
     lost: Count = 0
+    late: Count = 0
     asymmetry: Asymmetry | None = None
 
 
@@ -90,6 +92,8 @@ class CostMatrix(Document, frozen=True, kw_only=True, tag_field="kind", tag="cos
                 yield f"$.latency_us[{place}]", f"{len(row)} numbers", f"one for each of {count} hosts"
             elif place < count and row[place] != 0:
                 yield f"$.latency_us[{place}][{place}]", str(row[place]), "0, from a host to itself"
+        if self.measured_at is not None and not _is_moment(self.measured_at):
+            yield "$.measured_at", repr(self.measured_at), "a day and a time that exist"
         pairs: set[tuple[int, int]] = set()
         for place, rate in enumerate(self.rates):
             pair = (rate.src, rate.dst)
@@ -98,3 +102,11 @@ class CostMatrix(Document, frozen=True, kw_only=True, tag_field="kind", tag="cos
             elif pair in pairs:
                 yield f"$.rates[{place}]", f"{rate.src} -> {rate.dst} again", "each pair once"
             pairs.add(pair)
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

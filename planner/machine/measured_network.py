@@ -10,9 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations, groupby
 from math import exp, log
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+from treadle.planner.documents import store
+from treadle.planner.documents.cost_matrix import CostMatrix
 from treadle.planner.documents.hardware import (
     VERSION,
     Device,
@@ -25,7 +28,7 @@ from treadle.planner.documents.hardware import (
     Uplink,
 )
 from treadle.planner.errors import InputError
-from treadle.planner.machine.host_costs import HostCosts
+from treadle.planner.machine.host_costs import HostCosts, host_costs
 
 Matrix = Sequence[Sequence[int]]
 Groups = Sequence[Sequence[int]]
@@ -34,6 +37,8 @@ ALIKE = log(1.1)
 """Rates this near to each other, as logarithms, count as equal: measuring twice gives no less."""
 INSIDE_ALPHA_US, INSIDE_BETA_US_PER_MB = 1.0, 41.943
 """What a link between two processes of one host is taken to cost, which nobody measured: a copy through memory."""
+DIMENSIONS, MOST_GROUPS, CLEAR = 3, 16, 0.25
+"""Of the embedding of hosts, the most groups that are tried, and the separation below which they may be chance."""
 NIC_GBPS = 8.388608e6
 """Gb/s of a NIC of 1 ns per MiB."""
 
@@ -56,14 +61,52 @@ def uplinks_ns(ns_per_MiB: Matrix, groups: Groups) -> tuple[Fraction, ...]:
     return tuple(found)
 
 
-def hardware_of(name: str, costs: HostCosts, groups: Groups) -> Hardware:
+def hardware_in(path: Path | str) -> Hardware:
+    """The hardware profile in a file, or that of the hosts whose cost matrix it is. Raises InputError for others."""
+    found = store.load_any(path)
+    if isinstance(found, CostMatrix):
+        return profile_of(found, str(path))
+    return found if isinstance(found, Hardware) else store.load(path, Hardware)
+
+
+def profile_of(matrix: CostMatrix, where: str) -> Hardware:
+    """The hosts of a cost matrix, which errors call `where`, as a profile; the slower of two directions counts."""
+    costs = host_costs(matrix, where, "max")
+    return hardware_of(matrix.name, costs, clear_groups(costs), where)
+
+
+def clear_groups(costs: HostCosts) -> Groups:
+    """Near hosts that stand out by the rates between them, else by latencies: as many groups as are the clearest. One
+    group of all hosts where none stand out."""
+    from treadle.planner.machine.clustering import clustered
+    from treadle.planner.machine.embedding import embedded
+    from treadle.planner.machine.near_hosts import separation
+
+    count = len(costs.slots)
+    for matrix in (costs.ns_per_MiB, costs.latency_ns) if count > 2 else ():
+        if matrix is None or len({ns for i, row in enumerate(matrix) for ns in row[:i]}) == 1:
+            continue
+        points = embedded(matrix, alpha=2.0, dimensions=DIMENSIONS, seed=0).points
+        tried = [
+            clustered(points, groups, elasticity=2.0, seed=0).groups
+            for groups in range(2, min(count // 2, MOST_GROUPS) + 1)
+        ]
+        clearness = {groups: separation(matrix, groups) for groups in tried}
+        best = max(clearness, key=lambda groups: clearness[groups], default=())
+        if best and clearness[best] >= CLEAR:
+            return best
+    return (tuple(range(count)),)
+
+
+def hardware_of(name: str, costs: HostCosts, groups: Groups, where: str) -> Hardware:
     """The hosts as a hardware profile called `name`: a node for each, and the `groups` of near ones behind uplinks.
+    Errors call the costs `where`.
 
     Rates of NICs that differ by less than a tenth count as equal, as do latencies inside groups and between them; an
     uplink that carries what its NICs do is left out. Raises InputError for costs without any rate.
     """
     if costs.ns_per_MiB is None:
-        raise InputError("found no rates, expected those of some pairs of hosts", where=name, path="$.rates")
+        raise InputError("found no rates, expected those of some pairs of hosts", where=where, path="$.rates")
     hosts = range(len(costs.slots))
     if len(hosts) == 1:
         return Hardware(version=VERSION, name=name, nodes=1, **_node(costs.slots[0], None))

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from treadle.planner.machine.clustering import clustered, group_count
+from treadle.planner.machine.embedding import Embedded, embedded, exponent
 
-class Embedded(NamedTuple):
-    """Points of hosts, with heights if there are any, so that distance ** alpha + both heights is close to what was
-    measured, relative to its mean; `loss` is the sum of squares of what is left."""
-
-    points: tuple[tuple[float, ...], ...]
-    heights: tuple[float, ...]
-    alpha: float
-    loss: float
+__all__ = ["Embedded", "NearHosts", "near_hosts"]
 
 
 class NearHosts(NamedTuple):
@@ -24,11 +19,45 @@ class NearHosts(NamedTuple):
 
 
 def near_hosts(
-    costs: Sequence[Sequence[int]], groups: int | None = None, *, elasticity: float = 2.0, seed: int = 0
+    costs: Sequence[Sequence[int]],
+    groups: int | None = None,
+    *,
+    elasticity: float = 2.0,
+    seed: int = 0,
+    again: Sequence[Sequence[int]] | None = None,
 ) -> NearHosts:
     """Hosts grouped by a symmetric matrix of costs (PLink, "ProbeEmbed").
 
     `groups`: how many; else the number that minimises n / k + k. No group is smaller than floor(n / (k * elasticity)).
-    Deterministic in `seed`.
+    `again`: the costs of a second probe, which show how noisy the first one is. Deterministic in `seed`.
+
+    Hosts that are all alike get groups too, of similar sizes by chance. Two levels over these cost a flat network a
+    little latency and no bytes; `separation` says whether groups are more than chance.
     """
-    raise NotImplementedError
+    alpha = 2.0 if again is None else exponent(costs, again)
+    count = groups or group_count(len(costs))
+    found = embedded(costs, alpha=alpha, dimensions=dimensions(count), seed=seed)
+    return NearHosts(clustered(found.points, count, elasticity=elasticity, seed=seed).groups, found)
+
+
+def dimensions(groups: int) -> int:
+    """Dimensions of the embedding: as many as let all groups have one distance, as racks below one switch have, but
+    3 to 8, since few denoise more."""
+    return min(8, max(3, groups - 1))
+
+
+def separation(costs: Sequence[Sequence[float]], groups: Sequence[Sequence[int]]) -> float:
+    """How much cheaper hosts reach their own group than the nearest other one: the mean silhouette, -1 to 1, of the
+    costs as they were measured (Rousseeuw, Silhouettes). 0 for one group; below 0.25 the groups may be chance."""
+    import numpy as np
+
+    if len(groups) < 2:
+        return 0.0
+    matrix = np.asarray(costs, dtype=float)
+    widths = []
+    for group in groups:
+        for host in group:
+            own = matrix[host, list(group)].sum() / max(1, len(group) - 1)
+            other = min(matrix[host, list(each)].mean() for each in groups if each is not group)
+            widths.append((other - own) / max(own, other) if len(group) > 1 and max(own, other) else 0.0)
+    return float(np.mean(widths))

@@ -12,6 +12,7 @@ from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.documents.scalars import Document
 from treadle.planner.documents.sources import find_input, input_beside
 from treadle.planner.errors import InputError
+from treadle.planner.machine.measured_network import hardware_in
 from treadle.planner.passes import pass_of, rooms
 
 
@@ -36,7 +37,7 @@ def inputs_of(
         if role not in roles or not (fresh or role in files):
             continue
         file = find_input(role, roles[role], reference, path, files.get(role))
-        document: Document = store.load(file, roles[role])
+        document = _loaded(file, roles[role])
         if isinstance(document, Hardware):
             document = _as_large(document, plan, reference)
         if store.digest(document) == reference.digest:
@@ -70,12 +71,17 @@ def inputs_beside(plan: Plan, path: str) -> dict[str, str]:
     for role, reference in sorted(plan.inputs.items()):
         file = Path(input_beside(path, reference))
         if file.is_file():
-            document: Document = store.load(file, pass_of(plan).roles[role])
+            document = _loaded(file, pass_of(plan).roles[role])
             if isinstance(document, Hardware):
                 document = _as_large(document, plan, reference)
             if store.digest(document) == reference.digest:
                 found[Path(reference.file).name] = store.read_text(file)
     return found
+
+
+def _loaded(file: Path | str, kind: type[Document]) -> Document:
+    """A profile may be that of probed hosts."""
+    return hardware_in(file) if kind is Hardware else store.load(file, kind)
 
 
 def _as_large(hardware: Hardware, plan: Plan, reference: InputRef) -> Hardware:

@@ -47,6 +47,11 @@ def positive(help: str) -> Any:
     return _number(float, (), "NUMBER", help, lambda x: 0 < x < math.inf, "x>0")
 
 
+def percent(help: str) -> Any:
+    """A number from 0 to 100."""
+    return _number(float, (), "PERCENT", help, lambda x: 0 <= x <= 100, "0<=x<=100")
+
+
 def share(help: str) -> Any:
     """A number from 0 to 1, or percent: `5%`."""
     return _number(_of_one, (), "SHARE", help, lambda x: 0 <= x <= 1, "0<=x<=1", "such as 5% or 0.05")

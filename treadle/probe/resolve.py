@@ -7,13 +7,15 @@ from treadle.planner.documents import store, taccl_files
 from treadle.planner.documents.hardware import Hardware, scaled
 from treadle.planner.documents.parsing import parse
 from treadle.planner.documents.sketch import Sketch
-from treadle.planner.documents.sources import load_named, locate
+from treadle.planner.documents.sources import locate
+from treadle.planner.machine.measured_network import hardware_in
 
 LOCAL = "local"
 
 
 def load_hardware(name_or_path: str, nodes: int | None = None) -> Hardware:
-    """The profile meant by a shipped name, a path, or `local` (this machine), with `nodes` nodes where given.
+    """The profile meant by a shipped name, a path, or `local` (this machine), with `nodes` nodes where given. The file
+    may be the cost matrix of probed hosts.
 
     Raises InputError when there is no such profile, its file is malformed, or it cannot have that many nodes.
     """
@@ -22,7 +24,7 @@ def load_hardware(name_or_path: str, nodes: int | None = None) -> Hardware:
 
         hardware = detect()
     else:
-        hardware = load_named(Hardware, name_or_path)
+        hardware = hardware_in(locate(Hardware, name_or_path))
     return hardware if nodes is None else scaled(hardware, nodes)
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+
+from treadle.probe.signing import TAG_BYTES, payload_of, signed
 
 SETTLE_SECONDS, COUNT_SECONDS, SHARED_FACTOR, LAST_SECONDS = 0.1, 0.3, 2, 0.05
 """Time until a stream has its rate, and time to count bytes; factor of both if several share links; time for others."""
 CONNECT_SECONDS = 30.0
 BUFFER_BYTES, PART_BYTES = 1 << 19, 1 << 17
-NONCE_BYTES = 16
+STREAM, PLACE_BYTES = b"stream", 4
 ROUND_TRIPS = 100
 
 Pair = tuple[int, int]
@@ -22,7 +24,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Listener:
-    """Where this process accepts streams. Connections that do not begin with `nonce` are closed."""
+    """Where this process accepts streams. Connections from processes without `nonce` are closed."""
 
     server: socket.socket
     nonce: bytes
@@ -41,15 +43,15 @@ def listen(address: str, nonce: bytes) -> Listener:
 
 
 def connected(
-    listener: Listener, me: int, pairs: Sequence[Pair], addresses: Mapping[int, tuple[str, int]]
+    listener: Listener, me: int, pairs: Mapping[int, Pair], addresses: Mapping[int, tuple[str, int]]
 ) -> tuple[dict[int, socket.socket], dict[int, socket.socket]]:
-    """Open the streams of `pairs` that begin or end here: (outgoing, incoming), by the place of the pair.
+    """Open the streams of `pairs`, by their places, that begin or end here: (outgoing, incoming), by place.
 
     Raises OSError, TimeoutError included.
     """
     outgoing: dict[int, socket.socket] = {}
     incoming: dict[int, socket.socket] = {}
-    for place, (src, dst) in enumerate(pairs):
+    for place, (src, dst) in pairs.items():
         if src == me:
             stream = socket.socket()
             stream.settimeout(CONNECT_SECONDS)
@@ -57,19 +59,20 @@ def connected(
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             stream.bind((listener.address[0], 0))
             stream.connect(addresses[dst])
-            stream.sendall(listener.nonce + place.to_bytes(4, "big"))
+            stream.sendall(signed(place.to_bytes(PLACE_BYTES, "big"), listener.nonce, STREAM))
             outgoing[place] = stream
-    expected = {place for place, (_, dst) in enumerate(pairs) if dst == me}
+    expected = {place for place, (_, dst) in pairs.items() if dst == me}
     while expected - incoming.keys():
         stream, _ = listener.server.accept()
         stream.settimeout(CONNECT_SECONDS)
         try:
-            greeting = _exactly(stream, NONCE_BYTES + 4)
+            greeting = _exactly(stream, PLACE_BYTES + TAG_BYTES)
         except OSError:
             stream.close()
             continue
-        place = int.from_bytes(greeting[NONCE_BYTES:], "big")
-        if greeting[:NONCE_BYTES] != listener.nonce or place not in expected - incoming.keys():
+        payload = payload_of(greeting, listener.nonce, STREAM)
+        place = -1 if payload is None else int.from_bytes(payload, "big")
+        if place not in expected - incoming.keys():
             stream.close()
             continue
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

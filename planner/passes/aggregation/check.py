@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from treadle.planner.passes.aggregation.check_rivals import counted_rivals
 from treadle.planner.passes.aggregation.check_times import counted
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions, ChunkMasters
 
@@ -51,6 +52,8 @@ def _groups(decisions: AggregationDecisions) -> Findings:
                 break
     if decisions.levels == 1 and len(decisions.groups) != 1:
         yield "$.decisions.groups", f"{len(decisions.groups)} groups", "one group of all hosts for one level"
+    if decisions.levels == 2 and len(decisions.groups) == 1:
+        yield "$.decisions.groups", "one group", "several groups for two levels"
     if decisions.levels == 2 and decisions.groups != decisions.near:
         yield "$.decisions.groups", "other groups than near", "the same ones for two levels"
     embedding = decisions.embedding
@@ -65,6 +68,8 @@ def _groups(decisions: AggregationDecisions) -> Findings:
 def _masters(decisions: AggregationDecisions) -> Findings:
     """One local master in each group, one of them the global one; the chunks fill the buffer."""
     problem = decisions.problem
+    if not decisions.chunks:
+        yield "$.decisions.chunks", "none", "at least one"
     for number, chunk in enumerate(decisions.chunks):
         path = f"$.decisions.chunks[{number}]"
         if len(chunk.local) != len(decisions.groups):
@@ -77,6 +82,9 @@ def _masters(decisions: AggregationDecisions) -> Findings:
             yield f"{path}.top", f"host {chunk.top}", f"one of the local masters {list(chunk.local)}"
         if chunk.connection >= problem.connections:
             yield f"{path}.connection", chunk.connection, f"one below {problem.connections}"
+        due, last = decisions.chunks[0].bytes, number == len(decisions.chunks) - 1
+        if chunk.bytes != due and not (last and chunk.bytes < due):
+            yield f"{path}.bytes", chunk.bytes, f"{due}, as of the first chunk; the last one may have fewer"
     if (total := sum(chunk.bytes for chunk in decisions.chunks)) != problem.size_bytes:
         yield "$.decisions.chunks", f"{total} bytes", f"{problem.size_bytes}, as many as are summed"
 
@@ -120,3 +128,12 @@ def _figures(decisions: AggregationDecisions) -> Findings:
     for name in ("total_bytes", "across_bytes", "time_ns"):
         if (mine := getattr(decisions, name)) != (due := getattr(right, name)):
             yield f"$.decisions.{name}", mine, f"{due} of these masters"
+    rivals = counted_rivals(decisions)
+    names, due_names = [rival.name for rival in decisions.rivals], [rival.name for rival in rivals]
+    if names != due_names:
+        yield "$.decisions.rivals", ", ".join(names) or "none", ", ".join(due_names)
+        return
+    for number, (stated, truth) in enumerate(zip(decisions.rivals, rivals, strict=True)):
+        for name in ("time_ns", "across_bytes"):
+            if (mine := getattr(stated, name)) != (due := getattr(truth, name)):
+                yield f"$.decisions.rivals[{number}].{name}", mine, f"{due} of {stated.name}"

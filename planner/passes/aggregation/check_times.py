@@ -66,25 +66,23 @@ def nics(ns_per_MiB: Sequence[Sequence[int]]) -> list[int]:
 
 def counted(decisions: AggregationDecisions) -> Counted:
     """The figures of the plan's own masters."""
-    return of_masters(decisions.problem, decisions.near, decisions.groups, decisions.levels, decisions.chunks)
-
-
-def of_masters(
-    problem: AggregationProblem, near: Groups, groups: Groups, levels: int, chunks: Sequence[ChunkMasters]
-) -> Counted:
-    """The figures of some masters of `groups`."""
+    problem, groups, levels, chunks = decisions.problem, decisions.groups, decisions.levels, decisions.chunks
     if len(problem.hosts) == 1:
         return Counted(0, 0, 0)
-    traffic = Traffic(problem, near)
+    traffic = Traffic(problem, decisions.near)
     for (local, top), count in _together(chunks):
         for parent, child in _tree(groups, local, top):
             traffic.send(child, parent, count)
             traffic.send(parent, child, count)
-    inside, across = _latencies(problem.latency_ns, groups)
+    inside, across = latencies(problem.latency_ns, groups)
     fixed = 2 * (inside + across) if levels == 2 else 2 * inside
-    largest = max((chunk.bytes for chunk in chunks), default=0)
-    fill = ceil(Fraction(largest * max(nics(problem.ns_per_MiB)) * 2 * levels, MIB))
+    fill = fill_ns(problem, max(chunk.bytes for chunk in chunks), levels)
     return Counted(int(traffic.total), int(traffic.across), fixed + traffic.busy_ns() + fill)
+
+
+def fill_ns(problem: AggregationProblem, largest: int, levels: int) -> int:
+    """How long the largest chunk takes through its rounds by itself, at the slowest NIC."""
+    return ceil(Fraction(largest * max(nics(problem.ns_per_MiB)) * 2 * levels, MIB))
 
 
 def _together(chunks: Sequence[ChunkMasters]) -> Iterator[tuple[tuple[tuple[int, ...], int], int]]:
@@ -103,7 +101,7 @@ def _tree(groups: Groups, local: Sequence[int], top: int) -> Iterator[tuple[int,
         yield from ((master, member) for member in group if member != master)
 
 
-def _latencies(latency_ns: Sequence[Sequence[int]], groups: Groups) -> tuple[int, int]:
+def latencies(latency_ns: Sequence[Sequence[int]], groups: Groups) -> tuple[int, int]:
     """The largest latency inside a group, and between two."""
     home = {host: number for number, group in enumerate(groups) for host in group}
     inside = across = 0

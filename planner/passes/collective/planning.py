@@ -34,6 +34,7 @@ from treadle.planner.passes.collective.templates import (
     recursive_doubling,
     ring,
     two_level,
+    two_level_masters,
 )
 from treadle.planner.passes.collective.universal import universal_bound
 from treadle.planner.search.bound import Bound
@@ -51,6 +52,7 @@ METHODS: dict[str, auto.Method] = {
     "all-pairs": in_either_order(all_pairs.synthesize),
     "halving-doubling": halving_doubling.synthesize,
     "two-level": in_either_order(two_level.synthesize),
+    "two-level-masters": two_level_masters.synthesize,
     "double-tree": in_either_order(double_tree.synthesize),
     "ring": in_either_order(ring.synthesize),
     "greedy": in_either_order(greedy.synthesize),

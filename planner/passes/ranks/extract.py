@@ -52,7 +52,7 @@ def problem_of(
         hops=tuple(hops),
     )
     for path, seen, expected in problem.problems():
-        raise InputError(f"found {seen}, expected {expected}", where=where, path=path)
+        raise InputError(f"found {seen}, expected {expected}", where=f"problem of {where}", path=path)
     return problem
 
 

@@ -17,11 +17,13 @@ from treadle.planner.search.clock import Expired, never
 Ints = NDArray[np.int64]
 BITS = 44
 """Costs are scaled up to this many bits; sums over 4096 hosts with penalties stay below 62."""
-STEPS = 600
+STEPS, LEAST_STEPS, MOST_STEPS = 1_000_000, 1000, 3000
+"""Steps are as many as STEPS over the hosts, within these limits."""
 INSIDE = 1 << 61
 """More than any cost with penalties: hosts in the tree are no cheaper to reach."""
-PATIENCE = 15
-"""Steps without a better bound, after which steps become half as long."""
+PATIENCE = 20
+SHORTER = 0.7
+"""Factor of the length of steps after PATIENCE of them without a better bound."""
 
 
 class OneTree(NamedTuple):
@@ -38,8 +40,8 @@ class _Tree(NamedTuple):
     degrees: Ints
 
 
-def one_tree_bound(costs: Ints, known_ns: int, *, steps: int = STEPS, expired: Expired = never) -> OneTree:
-    """The bound of a tour over symmetric `costs` [N, N], N >= 3, by subgradient steps from zero penalties.
+def one_tree_bound(costs: Ints, known_ns: int, *, expired: Expired = never) -> OneTree:
+    """The bound of a tour over symmetric `costs` [N, N], N >= 3, by subgradient steps.
 
     known_ns: the length of some tour; steps end once the bound meets it, so that a proof costs no more than it needs.
     """
@@ -48,7 +50,7 @@ def one_tree_bound(costs: Ints, known_ns: int, *, steps: int = STEPS, expired: E
     scaled = costs * scale
     penalties = best_penalties = np.zeros(count, dtype=np.int64)
     best, relax, waited, before = -1, 2.0, 0, np.zeros(count)
-    for step in range(steps):
+    for step in range(min(MOST_STEPS, max(LEAST_STEPS, STEPS // count))):
         tree = _least_tree(scaled, penalties)
         value = tree.weight - 2 * int(penalties.sum())
         if value > best:
@@ -58,7 +60,7 @@ def one_tree_bound(costs: Ints, known_ns: int, *, steps: int = STEPS, expired: E
         if -(-best // scale) >= known_ns or (step and expired()):
             break
         if waited == PATIENCE:
-            relax, waited, penalties = relax / 2, 0, best_penalties
+            relax, waited, penalties = relax * SHORTER, 0, best_penalties
             continue
         direction = 0.7 * (tree.degrees - 2) + 0.3 * before
         before = (tree.degrees - 2).astype(float)

@@ -93,6 +93,10 @@ def _matrix_problems(matrix: tuple[tuple[int, ...], ...], count: int, path: str)
         return
     for src, row in enumerate(matrix):
         for dst, cost in enumerate(row):
-            if cost != matrix[dst][src] or (src == dst and cost) or cost > MOST_NS:
-                yield f"{path}[{src}][{dst}]", str(cost), f"{0 if src == dst else matrix[dst][src]}, at most {MOST_NS}"
+            if cost != matrix[dst][src] or (src == dst and cost):
+                back = "0" if src == dst else f"{matrix[dst][src]}, as the other direction"
+                yield f"{path}[{src}][{dst}]", str(cost), back
+                return
+            if cost > MOST_NS:
+                yield f"{path}[{src}][{dst}]", str(cost), f"at most {MOST_NS}"
                 return

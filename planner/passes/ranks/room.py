@@ -84,10 +84,11 @@ def _problem(plan: Plan[RanksDecisions], found: Inputs) -> RanksProblem | None:
     needs it is mended as it was for the plan, or else as publications do, by the larger of two directions."""
     from treadle.planner.passes.ranks.extract import problem_of
 
-    given, costs, solved = found.get("problem"), found.get("costs"), plan.decisions.problem
+    given, solved = found.get("problem"), plan.decisions.problem
     if isinstance(given, RanksProblem):
         return given
-    if not isinstance(costs, CostMatrix):
+    costs = next((each for each in found.values() if isinstance(each, CostMatrix)), None)
+    if costs is None:
         return None
     problems = []
     repairs: tuple[Repair | None, ...] = (None, "max", "mean")

@@ -23,6 +23,8 @@ COMMANDS = {
     "plan memory --problem": ["plan", "memory", "--problem", "BAD", "--budget", "0.5x", "-o", "OUT"],
     "plan collective --hardware": [*COLLECTIVE, "--hardware", "BAD", "--sketch", "ring"],
     "plan collective --sketch": [*COLLECTIVE, "--hardware", "ring4", "--sketch", "BAD"],
+    "plan ranks --costs": ["plan", "ranks", "--costs", "BAD", "-o", "OUT"],
+    "plan ranks --problem": ["plan", "ranks", "--problem", "BAD", "-o", "OUT"],
     "sketch new": ["sketch", "new", "--hardware", "BAD", "-o", "OUT"],
     "sketch show": ["sketch", "show", "BAD", "--hardware", "ring4"],
     "plan job": ["plan", "job", "BAD", "-o", "OUT"],

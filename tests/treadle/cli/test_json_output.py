@@ -99,6 +99,7 @@ COMMANDS = {
     "plan-memory-budgets": "plan memory --problem memory-problem.yaml --gap 0 --sweep 445B..600B:2 -o points",
     "plan-swap": "plan swap --problem swap-problem.yaml --method exact --workers 1 -o s.json",
     "plan-compression": "plan compression --problem compression-problem.yaml --method cupcake -o e.json",
+    "plan-ranks": "plan ranks --problem ranks-problem.yaml -o k.json",
     "plan-sparse": "plan sparse --problem sparse-problem.yaml -o z.json",
     "plan-collective": "plan collective allgather --hardware ring4 --size 64KiB --method ring -o c.json",
     "plan-fusion": "plan fusion examples.fusion.sgd:program --hardware switch4 --bind N=1M -o f.json",
@@ -135,6 +136,7 @@ def test_commands_print_the_keys_of_the_page(tmp_path, monkeypatch, capsys):
         "swap-problem.yaml",
         "compression-problem.yaml",
         "sparse-problem.yaml",
+        "ranks-problem.yaml",
         "step.json",
     ):
         shutil.copy(GOLDEN / "inputs" / name, tmp_path)

@@ -15,7 +15,7 @@ NONCE = bytes(range(16))
 def test_streams_are_counted_and_foreign_connections_are_not() -> None:
     ends = [listen("127.0.0.1", NONCE) for _ in range(2)]
     addresses = {rank: end.address for rank, end in enumerate(ends)}
-    pairs = [(0, 1), (1, 0)]
+    pairs = {0: (0, 1), 1: (1, 0)}
     socket.create_connection(ends[0].address).close()
     with socket.create_connection(ends[1].address) as foreign, ThreadPoolExecutor() as pool:
         foreign.sendall(b"GET / HTTP/1.1\r\nHost: treadle\r\n\r\n")
@@ -24,7 +24,7 @@ def test_streams_are_counted_and_foreign_connections_are_not() -> None:
         assert [list(each) for each in found] == [[1], [0]]
         assert min(found[0][1], found[1][0]) > 1e6
         (out, _), (_, back) = [
-            job.result() for job in [pool.submit(connected, ends[r], r, pairs[:1], addresses) for r in (0, 1)]
+            job.result() for job in [pool.submit(connected, ends[r], r, {0: (0, 1)}, addresses) for r in (0, 1)]
         ]
         times = [pool.submit(latency_us, out[0], starts=True), pool.submit(latency_us, back[0], starts=False)]
         assert 0 < times[0].result() < 1e5
@@ -38,8 +38,8 @@ def test_streams_are_counted_and_foreign_connections_are_not() -> None:
 def test_a_sender_ends_also_when_nothing_reads_what_it_sends() -> None:
     end = listen("127.0.0.1", NONCE)
     with ThreadPoolExecutor() as pool:
-        accepting = pool.submit(connected, end, 1, [(0, 1)], {})
-        outgoing, _ = connected(end, 0, [(0, 1)], {1: end.address})
+        accepting = pool.submit(connected, end, 1, {0: (0, 1)}, {})
+        outgoing, _ = connected(end, 0, {0: (0, 1)}, {1: end.address})
         _, unread = accepting.result()
         assert pool.submit(rates, outgoing, {}, is_alone=True).result(CONNECT_SECONDS / 2) == {}
     unread[0].close()

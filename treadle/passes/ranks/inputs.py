@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
+from treadle.cli.output import note
 from treadle.planner.documents import store
 from treadle.planner.documents.cost_matrix import CostMatrix
 from treadle.planner.documents.nearest import unknown
 from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.documents.scalars import Document
 from treadle.planner.errors import InputError
+from treadle.planner.machine.cost_age import old_costs, utc_now
 from treadle.planner.machine.host_costs import Repair
 from treadle.planner.passes.ranks.extract import problem_of
 from treadle.planner.passes.ranks.problem import Algorithm, Objective, RanksProblem
@@ -40,6 +42,8 @@ def from_costs(
     `problem_of` and `hops_of`, and for files that are no documents."""
     costs = store.load(file, CostMatrix)
     inputs = {"costs": _reference(file, costs)}
+    if warning := old_costs(costs, file, utc_now()):
+        note(warning)
     if collective in LIBRARY:
         algorithm = LIBRARY[collective]
         problem = problem_of(

@@ -21,13 +21,21 @@ def described(decisions: RanksDecisions, proof: Certificate) -> list[tuple[str, 
         ("hosts", f"{len(problem.hosts)}, {many(slots, 'rank')} each"),
         ("collective", collective(decisions)),
         ("cost", f"{format_time(cost)}, {OBJECTIVES[problem.objective]}"),
-        ("against", f"{_times(decisions.original_ns, cost)} as handed out"),
-        ("", f"{_times(decisions.median_ns, cost)} in the median of random orders"),
-        ("", f"{_times(decisions.worst_ns, cost)} in the worst order found"),
-        ("prediction", f"{format_time(decisions.time_ns)} for {_predicted(decisions)}"),
+        *zip(("against", "", ""), compared(decisions), strict=True),
+        ("prediction", f"{format_time(decisions.time_ns)} for {predicted(decisions)}"),
         ("lower bound", f"{format_time(proof.lower_bound)}, {verdict}: {proof.argument}"),
         ("order", _listed(ordered(decisions))),
     ]
+
+
+def compared(decisions: RanksDecisions) -> tuple[str, str, str]:
+    """Lines on what other orders cost."""
+    cost = decisions.cost_ns
+    return (
+        f"{_times(decisions.original_ns, cost)} as handed out",
+        f"{_times(decisions.median_ns, cost)} in the median of random orders",
+        f"{_times(decisions.worst_ns, cost)} in the worst order found",
+    )
 
 
 OBJECTIVES = {
@@ -43,8 +51,8 @@ def collective(decisions: RanksDecisions) -> str:
     problem = decisions.problem
     name = f"plan of {many(len(problem.hops), 'message')}" if problem.algorithm == "plan" else problem.algorithm
     groups = f" in groups of {', '.join(map(str, problem.factors))}" if problem.factors else ""
-    known = "latencies only" if problem.ns_per_MiB is None else f"of {format_bytes(problem.size_bytes)}"
-    return f"{name}{groups}, {known}"
+    known = ", latencies only" if problem.ns_per_MiB is None else f" of {format_bytes(problem.size_bytes)}"
+    return f"{name}{groups}{known}"
 
 
 def ordered(decisions: RanksDecisions) -> list[str]:
@@ -82,7 +90,8 @@ def _times(other: int, cost: int) -> str:
     return f"{format_time(other)} ({other / cost:.2f}x)" if cost else format_time(other)
 
 
-def _predicted(decisions: RanksDecisions) -> str:
+def predicted(decisions: RanksDecisions) -> str:
+    """What the prediction is of."""
     return "the plan" if decisions.problem.algorithm == "plan" else "an allreduce"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from treadle.planner.documents.plan import Certificate, Plan, Prediction, Provenance
+from treadle.planner.passes.aggregation.check_rivals import counted_rivals
 from treadle.planner.passes.aggregation.check_times import counted
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions, ChunkMasters
 from treadle.planner.passes.aggregation.problem import AggregatingHost, AggregationProblem
@@ -61,7 +62,7 @@ def decisions_on(
 
 def figured(decisions: AggregationDecisions) -> AggregationDecisions:
     """With the figures of its masters."""
-    return replace(decisions, **counted(decisions)._asdict())
+    return replace(decisions, **counted(decisions)._asdict(), rivals=tuple(counted_rivals(decisions)))
 
 
 def plan_of(decisions: AggregationDecisions) -> Plan[AggregationDecisions]:

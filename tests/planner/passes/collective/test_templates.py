@@ -27,7 +27,8 @@ from treadle.planner.passes.collective.templates.double_tree import binary_tree,
 from treadle.planner.passes.collective.templates.hamilton import cheapest_path
 from treadle.planner.passes.collective.templates.ring import rings
 
-TEMPLATES = ("all-pairs", "binomial", "double-tree", "halving-doubling", "recursive-doubling", "ring", "two-level")
+TEMPLATES = ("all-pairs", "binomial", "double-tree", "halving-doubling", "recursive-doubling", "ring", "two-level",
+             "two-level-masters")  # fmt: skip
 L = 9_000  # ns: alpha 1 us and 8 us for a chunk of 1 MB
 BATCHING = replace(MESH, contiguity=Contiguity(links=("switch",), max_run=64, require_memory_contiguous=False))
 

@@ -5,6 +5,7 @@ Costs are us; unless said, an alpha of 1, NICs of 8 us/MB, chunks of 1 MB.
 
 from __future__ import annotations
 
+from collections import Counter
 from fractions import Fraction
 from itertools import pairwise
 
@@ -27,6 +28,7 @@ from treadle.planner.passes.collective.planning import CollectiveOptions, make_r
 from treadle.planner.passes.collective.retime import algorithm_of, retimed, timed_on
 from treadle.planner.passes.collective.sketching import propose
 from treadle.planner.passes.collective.universal import universal_bound
+from treadle.probe.resolve import load_hardware
 
 COLLECTIVES = ("allgather", "allreduce", "reducescatter", "alltoall", "broadcast", "reduce", "gather", "scatter")
 METHODS = ("greedy", "hierarchical", "trees", "ring", "two-level", "all-pairs", "halving-doubling", "milp")
@@ -257,6 +259,35 @@ def test_no_plan_beats_the_bound_or_an_uplink(data):
     bare = make_request(collective, without(hardware), sketch, size).problem(decisions.chunkup, decisions.roots)
     with_it, free = (in_order(moves_of_messages(each, messages)).makespan for each in (problem, bare))
     assert free <= with_it
+
+
+def crossing(decisions, racks) -> Counter:
+    """How often each chunk goes from one rack to another."""
+    home = {rank: number for number, rack in enumerate(racks) for rank in rack}
+    return Counter(move.chunk for move in decisions.transfers if home[move.src] != home[move.dst])
+
+
+@pytest.mark.parametrize("parts", [((0, 1), (2, 3)), ((0, 2, 3), (1, 4))])
+def test_masters_of_racks_cross_twice_for_each_rack_but_one(parts):
+    plan = planned("allreduce", racks(*parts), 64, "two-level-masters").decisions
+    assert check(plan) == []
+    assert set(crossing(plan, parts).values()) == {2}
+    if len(plan.roots) == 4:  # members, masters, and back: no round waits for bytes so few
+        assert plan.makespan_ns == pytest.approx(4_000, rel=0.02)
+
+
+def test_a_slow_host_is_master_of_nothing_and_others_are_even():
+    hardware = load_hardware("slow-nic")
+    plan = planned("allreduce", hardware, 1 << 20, "two-level-masters").decisions
+    assert check(plan) == []
+    roots = Counter(plan.roots)
+    assert roots.keys() == {0, 1, 2}
+    assert max(roots.values()) - min(roots.values()) <= 1
+
+
+def test_equal_hosts_without_racks_need_no_masters_of_two_levels():
+    with pytest.raises(InputError, match="use all-pairs"):
+        planned("allreduce", without(racks((0, 1), (2, 3))), 64, "two-level-masters")
 
 
 @pytest.mark.parametrize("method", ["greedy", "trees", "hierarchical", "ring"])

@@ -1,0 +1,88 @@
+"""Which hosts are near each other, by latencies or by rates, in the number of groups that is the clearest.
+
+PLink takes as many groups as minimise what a global master receives, the square root of the number of hosts. Racks show
+as a gap: groups merged one by one, nearest first by their mean costs, suddenly cost much more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import squareform
+
+from treadle.planner.documents.scalars import MEBIBYTE
+from treadle.planner.errors import InputError
+from treadle.planner.machine.clustering import clustered, group_count
+from treadle.planner.machine.embedding import Embedded, embedded
+from treadle.planner.machine.near_hosts import dimensions, separation
+from treadle.planner.passes.aggregation.problem import AggregationProblem
+
+Groups = tuple[tuple[int, ...], ...]
+Matrix = Sequence[Sequence[int]]
+CLEARER = 0.05
+"""A grouping is clearer than another if it is farther apart by more than this share."""
+
+
+class Grouping(NamedTuple):
+    """Groups that were found by what `by` names, in an embedding; None for those that were given."""
+
+    groups: Groups
+    by: str
+    embedding: Embedded | None = None
+
+
+def given_groups(groups: Groups, hosts: int) -> Grouping:
+    """Groups that a user gave. Raises InputError unless they have every host once."""
+    listed = sorted(host for group in groups for host in group)
+    if listed != [*range(hosts)] or not all(groups):
+        twice = next((host for host, after in pairwise(listed) if host == after), None)
+        missing = next((host for host in range(hosts) if host not in listed), None)
+        found = (
+            f"host {twice} twice" if twice is not None else f"no host {missing}" if missing is not None else "others"
+        )
+        raise InputError(f"found groups with {found}, expected each of {hosts} hosts in one group")
+    return Grouping(tuple(sorted(tuple(sorted(group)) for group in groups)), "given")
+
+
+def near_grouping(problem: AggregationProblem, count: int | None, *, elasticity: float, seed: int) -> Grouping:
+    """The clearest groups of near hosts, `count` of them if that is given: by latencies and by rates, in several
+    numbers, the fewest groups of those that are about as far apart as any in the time that a piece takes.
+
+    Hosts that are all alike have groups too, which are chance; their uplinks carry what their NICs do.
+    Raises InputError for a count that the hosts do not allow.
+    """
+    hosts = len(problem.hosts)
+    if count is not None and not 1 <= count <= hosts:
+        raise InputError(f"found {count} groups of {hosts} hosts, expected 1 to {hosts}")
+    latency, rates = np.array(problem.latency_ns), np.array(problem.ns_per_MiB)
+    times = latency + rates * (problem.chunk_bytes / MEBIBYTE)
+    found: list[tuple[float, Grouping]] = []
+    for by, costs in (("latency", problem.latency_ns), ("rates", problem.ns_per_MiB)):
+        if hosts < 3 or len({cost for row in costs for cost in row}) <= 2:
+            continue  # all pairs alike
+        numbers = group_numbers(costs) if count is None else [count]
+        points = embedded(costs, dimensions=dimensions(max(numbers)), seed=seed)
+        for number in numbers:
+            groups = clustered(points.points, number, elasticity=elasticity, seed=seed).groups
+            found.append((separation(times.tolist(), groups), Grouping(groups, by, points)))
+    if not found:
+        groups = clustered([(float(host),) for host in range(hosts)], count or group_count(hosts), seed=seed).groups
+        return Grouping(groups, "equal costs")
+    farthest = max(apart for apart, _ in found)
+    clear = [grouping for apart, grouping in found if apart >= farthest - CLEARER * abs(farthest)]
+    return min(clear, key=lambda grouping: len(grouping.groups))
+
+
+def group_numbers(costs: Matrix) -> list[int]:
+    """Numbers of groups: where a gap in the costs is, the square root rule's and its neighbours, and two."""
+    hosts = len(costs)
+    heights = np.maximum(linkage(squareform(np.array(costs, dtype=float)), "average")[:, 2], 1e-9)
+    jumps = heights[1:] / heights[:-1]
+    gap = hosts - 1 - int(jumps.argmax()) if len(jumps) else 2
+    rule = group_count(hosts)
+    wanted = dict.fromkeys([gap, rule, rule - 1, rule + 1, 2])
+    return [number for number in wanted if 2 <= number <= max(2, hosts // 2)]

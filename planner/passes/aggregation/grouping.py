@@ -6,11 +6,12 @@ as a gap: groups merged one by one, nearest first by their mean costs, suddenly 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
@@ -18,11 +19,12 @@ from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.errors import InputError
 from treadle.planner.machine.clustering import clustered, group_count
 from treadle.planner.machine.embedding import Embedded, embedded
+from treadle.planner.machine.measured_network import nics_ns
 from treadle.planner.machine.near_hosts import dimensions, separation
 from treadle.planner.passes.aggregation.problem import AggregationProblem
 
 Groups = tuple[tuple[int, ...], ...]
-Matrix = Sequence[Sequence[int]]
+Matrix = Sequence[Sequence[float]]
 CLEARER = 0.05
 """A grouping is clearer than another if it is farther apart by more than this share."""
 
@@ -37,13 +39,12 @@ class Grouping(NamedTuple):
 
 def given_groups(groups: Groups, hosts: int) -> Grouping:
     """Groups that a user gave. Raises InputError unless they have every host once."""
-    listed = sorted(host for group in groups for host in group)
-    if listed != [*range(hosts)] or not all(groups):
-        twice = next((host for host, after in pairwise(listed) if host == after), None)
-        missing = next((host for host in range(hosts) if host not in listed), None)
-        found = (
-            f"host {twice} twice" if twice is not None else f"no host {missing}" if missing is not None else "others"
-        )
+    listed = Counter(host for group in groups for host in group)
+    wrong = [f"no host {host}" for host in range(hosts) if not listed[host]]
+    wrong += [f"host {host} twice" for host in sorted(listed) if listed[host] > 1]
+    wrong += [f"host {host}" for host in sorted(listed) if not 0 <= host < hosts]
+    if wrong or not all(groups):
+        found = (wrong or ["no host in one"])[0]
         raise InputError(f"found groups with {found}, expected each of {hosts} hosts in one group")
     return Grouping(tuple(sorted(tuple(sorted(group)) for group in groups)), "given")
 
@@ -58,10 +59,10 @@ def near_grouping(problem: AggregationProblem, count: int | None, *, elasticity:
     hosts = len(problem.hosts)
     if count is not None and not 1 <= count <= hosts:
         raise InputError(f"found {count} groups of {hosts} hosts, expected 1 to {hosts}")
-    latency, rates = np.array(problem.latency_ns), np.array(problem.ns_per_MiB)
+    latency, rates = np.array(problem.latency_ns, dtype=float), without_nics(problem.ns_per_MiB)
     times = latency + rates * (problem.chunk_bytes / MEBIBYTE)
     found: list[tuple[float, Grouping]] = []
-    for by, costs in (("latency", problem.latency_ns), ("rates", problem.ns_per_MiB)):
+    for by, costs in (("latency", latency.tolist()), ("rates", rates.tolist())):
         if hosts < 3 or len({cost for row in costs for cost in row}) <= 2:
             continue  # all pairs alike
         numbers = group_numbers(costs) if count is None else [count]
@@ -75,6 +76,15 @@ def near_grouping(problem: AggregationProblem, count: int | None, *, elasticity:
     farthest = max(apart for apart, _ in found)
     clear = [grouping for apart, grouping in found if apart >= farthest - CLEARER * abs(farthest)]
     return min(clear, key=lambda grouping: len(grouping.groups))
+
+
+def without_nics(ns_per_MiB: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+    """The costs of pairs as if all NICs were the usual one: a slow host is far from all others, which says nothing
+    about where it stands."""
+    costs, nics = np.array(ns_per_MiB, dtype=float), np.array(nics_ns(ns_per_MiB), dtype=float)
+    slower = np.maximum(np.maximum(nics[:, None], nics[None, :]), 1)
+    relative: NDArray[np.float64] = costs / slower * np.median(nics)
+    return relative
 
 
 def group_numbers(costs: Matrix) -> list[int]:

@@ -62,7 +62,7 @@ def planned(costs: CompressionCosts, trace: Trace = STEP, machine: Hardware | No
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ("", "$: found no exchange of gradients, expected one of the sections collective, compression, sparse"),
+        ("", "$: found no exchange of gradients, expected one of the sections aggregation, collective"),
         (f"{COMPRESSION}\ncollective: {{sketch: ring}}", "$.compression: found it next to collective, expected one"),
         ("compression: {compressors: []}", "$.compression.compressors: found none, expected at least one, such as"),
         ("compression: {compressors: [fp16, gzip]}", "$.compression.compressors[1]: found 'gzip', expected one of"),

@@ -98,7 +98,7 @@ def exchanged(places: Sequence[int], factors: Sequence[int]) -> Halves:
 
 
 def _chunk(at: int, factors: Sequence[int]) -> int:
-    """The number whose digits are those of `at`, the other way round."""
+    """The number whose digits are those of `at`, in reverse."""
     chunk = 0
     for base in factors:
         chunk, at = chunk * base + at % base, at // base

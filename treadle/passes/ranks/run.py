@@ -19,7 +19,7 @@ from treadle.planner.passes.ranks.cost import OrderCosts
 from treadle.planner.passes.ranks.decisions import RanksDecisions
 
 CALLS = 20
-"""Of each order, in turns with the others."""
+"""Calls of each order, in turns with the others."""
 OFF = 1 / 3
 """A prediction that is further from what was measured is pointed out."""
 BACKENDS = ("cpu", "gloo")

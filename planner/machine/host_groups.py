@@ -26,7 +26,8 @@ def host_groups(costs: HostCosts, seed: int = 0) -> Groups:
     best mean silhouette count (Rousseeuw, "Silhouettes"). Of more than ALL_NUMBERS hosts only the number of PLink is
     tried, and more than MOST_HOSTS are one group: grouping them would take minutes. Deterministic in `seed`.
     """
-    best, found = 0.0, (tuple(range(len(costs.names))),)
+    best = 0.0
+    found: Groups = (tuple(range(len(costs.names))),)
     for matrix in (costs.ns_per_MiB, costs.latency_ns):
         if matrix is not None and 2 < len(matrix) <= MOST_HOSTS:
             apart, groups = _furthest(matrix, seed)

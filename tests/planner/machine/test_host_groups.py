@@ -25,19 +25,22 @@ def planted(racks: int, size: int, across: float, noise: float, *, rates: bool =
     return HostCosts(names, (1,) * count, flat if rates else costs, costs if rates else None)
 
 
-@pytest.mark.parametrize(("racks", "size", "across", "noise"), [(2, 4, 1.2, 0.02), (2, 2, 3, 0.1), (4, 4, 3, 0.3)])
-def test_planted_racks_are_found_by_latency_or_by_rate(racks: int, size: int, across: float, noise: float) -> None:
-    expected = tuple(tuple(range(rack, racks * size, racks)) for rack in range(racks))
-    assert host_groups(planted(racks, size, across, noise)) == expected
-    assert host_groups(planted(racks, size, across, noise, rates=True)) == expected
+def racks_of(racks: int, size: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(range(rack, racks * size, racks)) for rack in range(racks))
+
+
+@pytest.mark.parametrize(("size", "across", "noise"), [(2, 3, 0.1), (3, 1.2, 0.02)])
+def test_planted_racks_are_found(size: int, across: float, noise: float) -> None:
+    assert host_groups(planted(2, size, across, noise)) == racks_of(2, size)
+    assert host_groups(planted(2, size, across, noise, rates=True)) == racks_of(2, size)
 
 
 @pytest.mark.slow
-def test_planted_racks_are_found_among_64_hosts() -> None:
-    assert host_groups(planted(8, 8, 3, 0.3)) == tuple(tuple(range(rack, 64, 8)) for rack in range(8))
+@pytest.mark.parametrize(("racks", "size"), [(4, 4), (8, 8)])
+def test_planted_racks_are_found_among_many_hosts(racks: int, size: int) -> None:
+    assert host_groups(planted(racks, size, 3, 0.3)) == racks_of(racks, size)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 8, 16])
-@pytest.mark.parametrize("noise", [0.0, 0.3])
+@pytest.mark.parametrize(("count", "noise"), [(1, 0.0), (2, 0.3), (3, 0.3), (6, 0.0), (8, 0.3)])
 def test_hosts_that_are_alike_are_one_group(count: int, noise: float) -> None:
     assert host_groups(planted(1, count, 1, noise)) == (tuple(range(count)),)

@@ -18,8 +18,8 @@ def age_of(costs: CostMatrix, now: datetime) -> timedelta | None:
 
 
 def old_costs(costs: CostMatrix, where: str, now: datetime, oldest: timedelta = OLDEST) -> str | None:
-    """A line that warns of costs older than `oldest`, which it calls `where`; None for others, and for those of which
-    nobody knows when they were measured."""
+    """A line that warns of costs older than `oldest`, which it calls `where`; None for others, and for those whose
+    age is unknown."""
     age = age_of(costs, now)
     if age is None or age <= oldest:
         return None

@@ -2,47 +2,62 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from itertools import combinations
-from statistics import median
 
+from treadle.planner.machine.clustering import group_count
 from treadle.planner.machine.host_costs import HostCosts, Rows
 from treadle.planner.machine.near_hosts import near_hosts, separation
 
-DISTINCT = 0.25
-"""Groups with a lower mean silhouette may be chance (Rousseeuw, "Silhouettes"): all hosts are one group then."""
-SCALE = 1000
+CLEAR, MARGIN, SHUFFLES = 0.4, 0.05, 3
+"""Groups this far apart are taken as they are. Others must be further apart, by MARGIN, than the groups that are found
+in SHUFFLES matrices of the same costs dealt out at random, in which near hosts are chance."""
+
+ALL_NUMBERS, MOST_HOSTS = 64, 256
+
+Groups = tuple[tuple[int, ...], ...]
 
 
-def host_groups(costs: HostCosts, seed: int = 0) -> tuple[tuple[int, ...], ...]:
+def host_groups(costs: HostCosts, seed: int = 0) -> Groups:
     """The groups of near hosts, each ascending, ordered by their first host; one group where the hosts are alike.
 
-    Of all numbers of groups from 2 to twice the square root of the hosts, that with the best mean silhouette counts.
-    Deterministic in `seed`.
+    Of all numbers of groups from 2 to twice the square root of the hosts, and of latencies and rates, those with the
+    best mean silhouette count (Rousseeuw, "Silhouettes"). Of more than ALL_NUMBERS hosts only the number of PLink is
+    tried, and more than MOST_HOSTS are one group: grouping them would take minutes. Deterministic in `seed`.
     """
-    count = len(costs.names)
-    whole: tuple[tuple[int, ...], ...] = (tuple(range(count)),)
-    distances = near_costs(costs)
-    best, found = DISTINCT, whole
-    for groups in range(2, min(count // 2, 2 * int(count**0.5)) + 1):
-        candidate = near_hosts(distances, groups, seed=seed).groups
-        if (apart := separation(distances, candidate)) > best:
-            best, found = apart, candidate
+    best = 0.0
+    found: Groups = (tuple(range(len(costs.names))),)
+    for matrix in (costs.ns_per_MiB, costs.latency_ns):
+        if matrix is not None and 2 < len(matrix) <= MOST_HOSTS:
+            apart, groups = _furthest(matrix, seed)
+            if apart > best and (apart >= CLEAR or apart > _by_chance(matrix, len(groups), seed) + MARGIN):
+                best, found = apart, groups
     return found
 
 
-def near_costs(costs: HostCosts) -> Rows:
-    """Latency and time of a byte between hosts, each divided by its median, in thousandths: what differs more between
-    pairs says more about who is near."""
-    parts = [costs.latency_ns, *([costs.ns_per_MiB] if costs.ns_per_MiB else [])]
-    usual = [_median(part) for part in parts]
-    hosts = range(len(costs.names))
-    return tuple(
-        tuple(sum(SCALE * part[i][j] // middle for part, middle in zip(parts, usual, strict=True)) for j in hosts)
-        for i in hosts
-    )
+def _furthest(matrix: Rows, seed: int) -> tuple[float, Groups]:
+    count = len(matrix)
+    most = max(2, min(count // 2, 2 * int(count**0.5)))
+    numbers = range(2, most + 1) if count <= ALL_NUMBERS else (group_count(count),)
+    return max((_grouped(matrix, number, seed) for number in numbers), key=lambda each: each[0])
 
 
-def _median(rows: Sequence[Sequence[int]]) -> int:
-    pairs = [rows[i][j] for i, j in combinations(range(len(rows)), 2)]
-    return max(1, round(median(pairs))) if pairs else 1
+def _grouped(matrix: Rows, number: int, seed: int) -> tuple[float, Groups]:
+    groups = near_hosts(matrix, number, seed=seed).groups
+    return separation(matrix, groups), groups
+
+
+def _by_chance(matrix: Rows, number: int, seed: int) -> float:
+    """How far apart the groups are that are found where there are none."""
+    chance = random.Random(seed)
+    return max(_grouped(_shuffled(matrix, chance), number, seed)[0] for _ in range(SHUFFLES))
+
+
+def _shuffled(matrix: Sequence[Sequence[int]], chance: random.Random) -> Rows:
+    pairs = list(combinations(range(len(matrix)), 2))
+    costs = [matrix[i][j] for i, j in pairs]
+    chance.shuffle(costs)
+    dealt = dict(zip(pairs, costs, strict=True))
+    hosts = range(len(matrix))
+    return tuple(tuple(0 if i == j else dealt[min(i, j), max(i, j)] for j in hosts) for i in hosts)

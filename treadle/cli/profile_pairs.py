@@ -129,7 +129,7 @@ def _print(costs: CostMatrix, summary: PairsSummary) -> None:
     ]
     probing = costs.probing
     if probing is not None:
-        rows.append(("echoes", f"{probing.probes} each way, percentile {probing.percentile:g}"))
+        rows.append(("echoes", f"{probing.probes} in each direction, percentile {probing.percentile:g}"))
         rows.append(("echoes lost, late", f"{probing.lost}, {probing.late}"))
         if (uneven := probing.asymmetry) is not None:
             pair = " - ".join(names[host] for host in uneven.pair)

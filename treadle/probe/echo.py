@@ -1,7 +1,7 @@
 """Round trips of small datagrams between processes that share a nonce: one side sends, the other sends them back.
 
 A datagram is 4 bytes, the number of the round and of the probe in it, and 8 bytes that only a process with the nonce
-can add, others for the way back. Anything else is dropped, so nothing foreign is answered or counted.
+can add, others in the answer. Anything else is dropped, so nothing foreign is answered or counted.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from treadle.planner.documents.cost_matrix import CostMatrix
 from treadle.planner.machine.host_costs import host_costs
-from treadle.planner.machine.host_groups import host_groups, near_costs
+from treadle.planner.machine.host_groups import host_groups
 from treadle.planner.machine.paia import AffinityAccuracy, affinity_accuracy
 
 Groups = tuple[tuple[int, ...], ...]
@@ -17,7 +17,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 class PairsSummary(NamedTuple):
     """`latency_us` and `rates`, bytes per second, as least, median and largest; empty without any. `groups` of near
-    hosts, all hosts in one where there are none or where pairs were not measured. `affinity` where every host has a
+    hosts, one of all hosts if none was found or if pairs were not measured. `affinity` where every host has a
     position."""
 
     latency_us: tuple[float, ...]
@@ -38,7 +38,7 @@ def summarised(costs: CostMatrix) -> PairsSummary:
         whole = host_costs(costs, "", "max")
         groups = host_groups(whole)
         if all(host.position for host in costs.hosts):
-            affinity = affinity_accuracy(near_costs(whole), [host.position for host in costs.hosts])
+            affinity = affinity_accuracy(whole.latency_ns, [host.position for host in costs.hosts])
     measured = [cost for i, j in pairs for cost in (us[i][j], us[j][i]) if cost is not None]
     rates = [rate.bytes_per_second for rate in costs.rates]
     return PairsSummary(_spread(measured), _spread(rates), groups, unmeasured, affinity)

@@ -158,7 +158,7 @@ def _words(launcher: str) -> list[str]:
 
 
 def _allow_files(hosts: int) -> None:
-    """Let this process have the open files that so many daemons need, as far as the operating system does."""
+    """Let this process have the open files that the daemons need, as far as the operating system does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES * hosts + soft
     if hard == resource.RLIM_INFINITY or hard >= wanted:

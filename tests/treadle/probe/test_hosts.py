@@ -14,8 +14,10 @@ from treadle.lab.layout import layout
 from treadle.lab.run import HostFailed
 from treadle.lab.run import run as run_on_hosts
 from treadle.planner.documents import store
+from treadle.planner.documents.cost_matrix import CostMatrix
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.errors import MissingBackendError
+from treadle.probe.pairs_summary import summarised
 from treadle.probe.resolve import load_hardware
 
 GOOD = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -103,3 +105,37 @@ def test_in_the_lab_every_rate_is_found_again(name: str, tmp_path: Path, monkeyp
     ]
     assert found.network is not None
     assert 3000 < found.network.alpha_us < 3600
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_in_the_lab_pairs_show_the_racks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    out = tmp_path / "costs.json"
+    lines: list[bytes] = []
+    try:
+        with lifecycle.the_lab(layout(load_hardware("racks-2x4"), 200)) as lab:
+            command = [
+                sys.executable,
+                "-m",
+                "treadle",
+                "profile",
+                "measure",
+                "--pairs",
+                "--probes",
+                "100",
+                "-o",
+                str(out),
+            ]
+            run_on_hosts(lab, command, lambda _name, _is_error, line: lines.append(line))
+    except MissingBackendError as error:
+        pytest.skip(str(error))
+    except HostFailed as error:
+        pytest.fail(f"{error}: {b''.join(lines).decode()}")
+    costs = store.load(out, CostMatrix)
+    assert [host.name for host in costs.hosts] == [f"node{place}" for place in range(8)]
+    assert summarised(costs).groups == ((0, 1, 2, 3), (4, 5, 6, 7))
+    for rate in costs.rates:
+        inside = rate.src // 4 == rate.dst // 4
+        assert rate.bytes_per_second == pytest.approx(6.25e6 if inside else 6.25e6 / 4, rel=0.25)

@@ -121,6 +121,7 @@ def test_a_host_that_answers_none_of_the_others_is_one_line() -> None:
         probed([0] * 4, lambda src, dst: None if 2 in (src, dst) else 20.0)
 
 
+@pytest.mark.slow
 def test_of_many_hosts_some_rounds_are_chosen_and_all_pairs_get_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs, "EVERY_RATE", 8)
     monkeypatch.setattr(pairs, "SOME_ROUNDS", 3)

@@ -108,9 +108,9 @@ def test_every_host_that_does_not_answer_has_a_line(launcher: str) -> None:
 
 
 def test_two_names_of_one_host_are_refused(launcher: str) -> None:
-    with pytest.raises(InputError, match=r"found 127.0.0.88 and 127.0.0.1 at the address 127.0.0.1, expected each"):
-        with ssh_crew(listed(1, 88), launcher, None):
-            pass
+    with pytest.raises(InputError) as error, ssh_crew(listed(1, 88), launcher, None):
+        pass
+    assert "found 127.0.0.88 and 127.0.0.1 at the address 127.0.0.1, expected each host once" in str(error.value)
 
 
 @pytest.mark.parametrize(

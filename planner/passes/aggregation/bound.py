@@ -24,19 +24,17 @@ from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.passes.aggregation.prices import NearPrices
 from treadle.planner.search.bound import Argument, Bound
 
+AFTER = ", in {busy} ns, after the smallest latency, {latency} ns"
 SENTENCES = {
     "alone": "one host has the sum",
-    "host": "host {host} sends and receives at least the whole buffer, after the smallest latency",
+    "host": "host {host} sends and receives at least the whole buffer" + AFTER,
     "hosts": (
-        "{hosts} hosts receive at least {messages} times the buffer together, as fast as all of their NICs, after the "
-        "smallest latency"
+        "{hosts} hosts receive at least {messages} times the buffer together, as fast as all of their NICs" + AFTER
     ),
-    "group": (
-        "near group {group} sends and receives at least the whole buffer over its uplink, after the smallest latency"
-    ),
+    "group": "near group {group} sends and receives at least the whole buffer over its uplink" + AFTER,
     "groups": (
-        "{groups} near groups receive at least {messages} times the buffer together, as fast as all of their uplinks, "
-        "after the smallest latency"
+        "{groups} near groups receive at least {messages} times the buffer together, as fast as all of their uplinks"
+        + AFTER
     ),
     "latency": "what host {src} gives reaches host {dst} over the shortest path",
 }

@@ -35,7 +35,7 @@ class Embedded(NamedTuple):
     loss: float
 
 
-def exponent(costs: Sequence[Sequence[int]], again: Sequence[Sequence[int]]) -> float:
+def exponent(costs: Sequence[Sequence[float]], again: Sequence[Sequence[float]]) -> float:
     """The alpha that suits the noise between two probes of the same hosts: 1 where they rank the pairs alike, else 2.
     On clean costs alpha 2 loses accuracy."""
     import numpy as np

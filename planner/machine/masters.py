@@ -47,8 +47,8 @@ def masters(
 
 
 def interleaved(chunks: Sequence[Masters], groups: Sequence[Sequence[int]]) -> tuple[Masters, ...]:
-    """The same masters in an order in which the groups of global masters take turns: neighbouring chunks, which are
-    under way together, load different uplinks."""
+    """The same masters in an order in which the groups of global masters take turns: neighbouring chunks, which travel
+    together, load different uplinks."""
     home = {host: number for number, group in enumerate(groups) for host in group}
     of_group: list[list[Masters]] = [[] for _ in groups]
     for each in chunks:

@@ -19,12 +19,12 @@ class NearHosts(NamedTuple):
 
 
 def near_hosts(
-    costs: Sequence[Sequence[int]],
+    costs: Sequence[Sequence[float]],
     groups: int | None = None,
     *,
     elasticity: float = 2.0,
     seed: int = 0,
-    again: Sequence[Sequence[int]] | None = None,
+    again: Sequence[Sequence[float]] | None = None,
 ) -> NearHosts:
     """Hosts grouped by a symmetric matrix of costs (PLink, "ProbeEmbed").
 

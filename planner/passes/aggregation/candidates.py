@@ -15,7 +15,7 @@ WORTH = 0.95
 """Masters by speed are taken for at most this share of the time with even ones: rates are noisy."""
 
 
-class Candidate(NamedTuple):
+class PricedMasters(NamedTuple):
     """Masters in `groups`, shared out as `shares` says, and their price."""
 
     price: MastersPrice
@@ -24,7 +24,7 @@ class Candidate(NamedTuple):
     shares: str
 
 
-def candidate(prices: NearPrices, groups: Groups, pieces: Sequence[int]) -> Candidate:
+def candidate(prices: NearPrices, groups: Groups, pieces: Sequence[int]) -> PricedMasters:
     """The better one of even masters and those by speed."""
     even, fast = (
         _priced(prices, groups, chunks_of(pieces, _interleaved(made, groups), prices.problem.connections), shares)
@@ -66,5 +66,5 @@ def _interleaved(made: Sequence[Masters], groups: Groups) -> list[Masters]:
     return [*interleaved(made[:-1], groups), made[-1]]
 
 
-def _priced(prices: NearPrices, groups: Groups, chunks: tuple[ChunkMasters, ...], shares: str) -> Candidate:
-    return Candidate(prices.of(groups, chunks), groups, chunks, shares)
+def _priced(prices: NearPrices, groups: Groups, chunks: tuple[ChunkMasters, ...], shares: str) -> PricedMasters:
+    return PricedMasters(prices.of(groups, chunks), groups, chunks, shares)

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
@@ -18,11 +19,12 @@ from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.errors import InputError
 from treadle.planner.machine.clustering import clustered, group_count
 from treadle.planner.machine.embedding import Embedded, embedded
+from treadle.planner.machine.measured_network import nics_ns
 from treadle.planner.machine.near_hosts import dimensions, separation
 from treadle.planner.passes.aggregation.problem import AggregationProblem
 
 Groups = tuple[tuple[int, ...], ...]
-Matrix = Sequence[Sequence[int]]
+Matrix = Sequence[Sequence[float]]
 CLEARER = 0.05
 """A grouping is clearer than another if it is farther apart by more than this share."""
 
@@ -58,10 +60,10 @@ def near_grouping(problem: AggregationProblem, count: int | None, *, elasticity:
     hosts = len(problem.hosts)
     if count is not None and not 1 <= count <= hosts:
         raise InputError(f"found {count} groups of {hosts} hosts, expected 1 to {hosts}")
-    latency, rates = np.array(problem.latency_ns), np.array(problem.ns_per_MiB)
+    latency, rates = np.array(problem.latency_ns, dtype=float), without_nics(problem.ns_per_MiB)
     times = latency + rates * (problem.chunk_bytes / MEBIBYTE)
     found: list[tuple[float, Grouping]] = []
-    for by, costs in (("latency", problem.latency_ns), ("rates", problem.ns_per_MiB)):
+    for by, costs in (("latency", latency.tolist()), ("rates", rates.tolist())):
         if hosts < 3 or len({cost for row in costs for cost in row}) <= 2:
             continue  # all pairs alike
         numbers = group_numbers(costs) if count is None else [count]
@@ -75,6 +77,15 @@ def near_grouping(problem: AggregationProblem, count: int | None, *, elasticity:
     farthest = max(apart for apart, _ in found)
     clear = [grouping for apart, grouping in found if apart >= farthest - CLEARER * abs(farthest)]
     return min(clear, key=lambda grouping: len(grouping.groups))
+
+
+def without_nics(ns_per_MiB: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+    """The costs of pairs as if all NICs were the usual one: a slow host is far from all others, which says nothing
+    about where it stands."""
+    costs, nics = np.array(ns_per_MiB, dtype=float), np.array(nics_ns(ns_per_MiB), dtype=float)
+    slower = np.maximum(np.maximum(nics[:, None], nics[None, :]), 1)
+    relative: NDArray[np.float64] = costs / slower * np.median(nics)
+    return relative
 
 
 def group_numbers(costs: Matrix) -> list[int]:

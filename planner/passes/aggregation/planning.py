@@ -9,7 +9,7 @@ from treadle.planner.documents.plan import InputRef, Plan, Provenance
 from treadle.planner.errors import InputError
 from treadle.planner.machine.embedding import Embedded
 from treadle.planner.passes.aggregation.bound import lower_bound, sentence
-from treadle.planner.passes.aggregation.candidates import Candidate, candidate, rivals
+from treadle.planner.passes.aggregation.candidates import PricedMasters, candidate, rivals
 from treadle.planner.passes.aggregation.check import check
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions, Embedding, Levels
 from treadle.planner.passes.aggregation.grouping import Groups, given_groups, near_grouping
@@ -80,7 +80,7 @@ def plan_aggregation(
     return plan
 
 
-def decided(prices: NearPrices, chosen: Candidate, found: Embedded | None) -> AggregationDecisions:
+def decided(prices: NearPrices, chosen: PricedMasters, found: Embedded | None) -> AggregationDecisions:
     """The decisions that have the chosen masters, on the near groups of `prices`."""
     return AggregationDecisions(
         problem=prices.problem,

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.machine.masters import interleaved, masters, proportional
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions, ChunkMasters
+from treadle.planner.passes.aggregation.levelled import levelled_masters
 from treadle.planner.passes.aggregation.prices import NearPrices
 
 BETA = GAMMA = 0.5
@@ -32,15 +33,24 @@ class HostTraffic(NamedTuple):
     rates: Rates
 
 
-def quicktune(decisions: AggregationDecisions, rates: Rates) -> AggregationDecisions:
-    """Global masters to groups in proportion to the rates out of the group, local ones, and the global ones among
-    them, to hosts in proportion to the rates of each to all others; those that were not measured are estimated."""
+def quicktune(decisions: AggregationDecisions, rates: Rates, *, exact: bool = True) -> AggregationDecisions:
+    """Masters by the rates that hosts have now; those of pairs that were not measured are estimated.
+
+    exact: shares with which the busiest NIC and uplink end as early as they can, counting what a host exchanges also
+    as a member. Otherwise PLink's approximation: global masters to groups in proportion to the rates out of the group,
+    local ones, and the global ones among them, to hosts in proportion to the rates of each to all others. That leaves
+    a slow host a share that makes it the last one: of 8 hosts with one at half its rate, iterations take 44 % longer.
+    """
     groups, known = decisions.groups, known_rates(decisions, rates)
-    hosts = [round(sum(row)) for row in known]
-    outgoing = [round(sum(sum(known[i]) - sum(known[i][j] for j in group) for i in group)) for group in groups]
-    tops = proportional(len(decisions.chunks), outgoing)
-    made = interleaved(masters(groups, tops, [[hosts[host] for host in group] for group in groups]), groups)
-    pairs = zip(decisions.chunks, made, strict=True)
+    if exact:
+        costs = tuple(tuple(max(1, round(MEBIBYTE * 1e9 / rate)) if rate else 0 for rate in row) for row in known)
+        prices = NearPrices(replace(decisions.problem, ns_per_MiB=costs), decisions.near)
+        made = levelled_masters(prices, groups, len(decisions.chunks))
+    else:
+        outgoing = [round(sum(sum(known[i]) - sum(known[i][j] for j in group) for i in group)) for group in groups]
+        tops = proportional(len(decisions.chunks), outgoing)
+        made = masters(groups, tops, [[round(sum(known[host])) for host in group] for group in groups])
+    pairs = zip(decisions.chunks, interleaved(made, groups), strict=True)
     return _with(decisions, [ChunkMasters(chunk.bytes, *each, chunk.connection) for chunk, each in pairs])
 
 

@@ -33,7 +33,7 @@ class ProgramLibrary(NamedTuple):
 
     text: str
 
-    def joined(self, ranks: Sequence[int], place: int, stack: ExitStack) -> Callable[[Tensor], object]:
+    def joined(self, name: str, ranks: Sequence[int], place: int, stack: ExitStack) -> Callable[[Tensor], object]:
         def gather(value: Any) -> list[Any]:
             values: list[Any] = [None] * len(ranks)
             distributed.all_gather_object(values, value)

@@ -93,7 +93,7 @@ def lines_of(result: dict[str, Any]) -> Iterator[str]:
         predicted, measured = format_time(each["predicted_ns"]), format_time(each["measured_ns"])
         yield f"  {name:<9} {predicted} predicted, {measured} measured, {speed:.2f}x of the original's speed"
     if not result["on_hosts"]:
-        yield "  all processes are on this machine, where orders differ by chance only; start it on the hosts of the plan"
+        yield "  all ranks are on this machine, where orders differ by chance; start it on the hosts of the plan"
         return
     off = {name: each["measured_ns"] / max(1, each["predicted_ns"]) for name, each in orders.items()}
     if any(abs(ratio - 1) > OFF for ratio in off.values()):

@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from statistics import median
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, distributed
+from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupGloo, _get_default_store
 
 from treadle.planner.passes.ranks.problem import RanksProblem
 from treadle.runtime.joined import joined_rank, run_ranks
@@ -28,18 +29,18 @@ LARGEST_VALUE = 7
 class Library(Protocol):
     """Something that sums up tensors."""
 
-    def joined(self, ranks: Sequence[int], place: int, stack: ExitStack) -> Callable[[Tensor], object]:
-        """The allreduce, in place, of a group that has `ranks` of the processes in their order; this one is at `place`.
-        All of them call it; the group ends with `stack`."""
+    def joined(self, name: str, ranks: Sequence[int], place: int, stack: ExitStack) -> Callable[[Tensor], object]:
+        """The allreduce, in place, of a new group `name` that has `ranks` of the processes in their order; this one is
+        at `place`. All of them call it; the group ends with `stack`."""
 
 
 class GlooLibrary:
     """The gloo of PyTorch as it is: its allreduce is a ring in the order of the ranks; it has no other."""
 
-    def joined(self, ranks: Sequence[int], place: int, stack: ExitStack) -> Callable[[Tensor], object]:
+    def joined(self, name: str, ranks: Sequence[int], place: int, stack: ExitStack) -> Callable[[Tensor], object]:
         # new_group would sort the ranks
-        store = distributed.PrefixStore(f"order {ranks}", distributed.distributed_c10d._get_default_store())
-        group = distributed.ProcessGroupGloo(store, place, len(ranks), WAIT)
+        store = PrefixStore(f"order {name}", _get_default_store())
+        group: Any = ProcessGroupGloo(store, place, len(ranks), WAIT)
         return lambda tensor: group.allreduce([tensor]).wait()
 
 
@@ -95,7 +96,7 @@ def _measure(
         sums = {}
         for name, order in orders.items():
             members = in_order(ranks, order)
-            sums[name] = library.joined(members, members.index(rank), stack)
+            sums[name] = library.joined(name, members, members.index(rank), stack)
         right = {}
         for name, add_up in sums.items():
             add_up(buffer)

@@ -17,17 +17,27 @@ SCALE = 1000
 def host_groups(costs: HostCosts, seed: int = 0) -> tuple[tuple[int, ...], ...]:
     """The groups of near hosts, each ascending, ordered by their first host; one group where the hosts are alike.
 
-    Of all numbers of groups from 2 to twice the square root of the hosts, that with the best mean silhouette counts.
+    Of all numbers of groups from 2 to twice the square root of the hosts, by latencies, by rates and by both, that with
+    the best mean silhouette counts: latencies of hosts that are equally far, or rates that nothing limits, say nothing.
     Deterministic in `seed`.
     """
-    count = len(costs.names)
+    alone = [] if costs.ns_per_MiB is None else [costs.latency_ns, costs.ns_per_MiB]
+    return _groups(len(costs.names), [near_costs(costs), *alone], seed)
+
+
+def rate_groups(costs: HostCosts, seed: int = 0) -> tuple[tuple[int, ...], ...]:
+    """The same by rates only: hosts of a group share what carries bytes to the others. One group without rates."""
+    return _groups(len(costs.names), [] if costs.ns_per_MiB is None else [costs.ns_per_MiB], seed)
+
+
+def _groups(count: int, measured: Sequence[Rows], seed: int) -> tuple[tuple[int, ...], ...]:
     whole: tuple[tuple[int, ...], ...] = (tuple(range(count)),)
-    distances = near_costs(costs)
     best, found = DISTINCT, whole
-    for groups in range(2, min(count // 2, 2 * int(count**0.5)) + 1):
-        candidate = near_hosts(distances, groups, seed=seed).groups
-        if (apart := separation(distances, candidate)) > best:
-            best, found = apart, candidate
+    for distances in measured:
+        for groups in range(2, min(count // 2, 2 * int(count**0.5)) + 1):
+            candidate = near_hosts(distances, groups, seed=seed).groups
+            if (apart := separation(distances, candidate)) > best:
+                best, found = apart, candidate
     return found
 
 

@@ -91,9 +91,7 @@ class Exchanges:
         found: Ints = np.where(alone, 0, pairs).max(axis=2)
         if self.paired:
             return found
-        rest = self.tables[
-            numbers[..., None], self.order[others][..., :, None], self.order[others][..., None, :]
-        ]
+        rest = self.tables[numbers[..., None], self.order[others][..., :, None], self.order[others][..., None, :]]
         known = alone[..., :, None] | alone[..., None, :]
         return np.maximum(found, np.where(known, 0, rest).max(axis=(2, 3)))
 

@@ -63,7 +63,7 @@ def proportional(total: int, weights: Sequence[int], most: Sequence[int] | None 
     one to the largest remainders, the first of equal ones. Weights that are all 0 count as equal."""
     whole = sum(weights)
     shares = [divmod(total * weight, whole) if whole else divmod(total, len(weights)) for weight in weights]
-    found = [part for part, _ in shares]
+    found = [part if most is None else min(part, most[place]) for place, (part, _) in enumerate(shares)]
     order = sorted(range(len(weights)), key=lambda place: -shares[place][1])
     while (left := total - sum(found)) > 0:
         open_ = [place for place in order if most is None or found[place] < most[place]]

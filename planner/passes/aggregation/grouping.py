@@ -6,8 +6,8 @@ as a gap: groups merged one by one, nearest first by their mean costs, suddenly 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -39,13 +39,12 @@ class Grouping(NamedTuple):
 
 def given_groups(groups: Groups, hosts: int) -> Grouping:
     """Groups that a user gave. Raises InputError unless they have every host once."""
-    listed = sorted(host for group in groups for host in group)
-    if listed != [*range(hosts)] or not all(groups):
-        twice = next((host for host, after in pairwise(listed) if host == after), None)
-        missing = next((host for host in range(hosts) if host not in listed), None)
-        found = (
-            f"host {twice} twice" if twice is not None else f"no host {missing}" if missing is not None else "others"
-        )
+    listed = Counter(host for group in groups for host in group)
+    wrong = [f"no host {host}" for host in range(hosts) if not listed[host]]
+    wrong += [f"host {host} twice" for host in sorted(listed) if listed[host] > 1]
+    wrong += [f"host {host}" for host in sorted(listed) if not 0 <= host < hosts]
+    if wrong or not all(groups):
+        found = (wrong or ["no host in one"])[0]
         raise InputError(f"found groups with {found}, expected each of {hosts} hosts in one group")
     return Grouping(tuple(sorted(tuple(sorted(group)) for group in groups)), "given")
 

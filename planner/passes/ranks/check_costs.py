@@ -91,11 +91,20 @@ class CountedCosts:
 
     def _critical(self, cost: Callable[[int, int, int], int]) -> int:
         """When the last hop of a plan arrives."""
+        costs = {kind: cost(*kind) for kind in {*self._kinds}}
         ends: list[int] = []
-        for hop in self.problem.hops:
-            begins = max((ends[before] for before in hop.after), default=0)
-            ends.append(begins + cost(hop.src, hop.dst, hop.bytes))
+        for kind, after in zip(self._kinds, self._waits, strict=True):
+            ends.append(costs[kind] + max([ends[before] for before in after], default=0))
         return max(ends, default=0)
+
+    @cached_property
+    def _kinds(self) -> list[tuple[int, int, int]]:
+        """Places and bytes of each hop of a plan; hops are many, but few differ."""
+        return [(hop.src, hop.dst, hop.bytes) for hop in self.problem.hops]
+
+    @cached_property
+    def _waits(self) -> list[tuple[int, ...]]:
+        return [hop.after for hop in self.problem.hops]
 
 
 def _deepest(tree: ExpectedTree, cost: Callable[[int, int], int]) -> int:

@@ -6,7 +6,7 @@ others, and cost their critical path.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -131,6 +131,31 @@ class OrderCosts:
         found: Ints = self.latency if self.rate is None else self.latency + -(-self.rate * self.hops.bytes[hop] // MIB)
         return found
 
+    @cached_property
+    def kinds(self) -> dict[int, Ints]:
+        """The hops [K] that cost the same as a hop, by the first of them."""
+        _, first, kind = np.unique(
+            np.stack((self.hops.bytes, self.hops.weights)), axis=1, return_index=True, return_inverse=True
+        )
+        return {int(hop): np.flatnonzero(kind.ravel() == number) for number, hop in enumerate(first)}
+
+    def by_hop(self, price: Callable[[Ints], int]) -> Ints:
+        """What `price` says of the matrix of each hop [H]; 0 for hops within a host."""
+        found = np.zeros(len(self.hops.src), dtype=np.int64)
+        for hop, alike in self.kinds.items():
+            found[alike] = price(self.matrix(hop))
+        found[self.hops.src == self.hops.dst] = 0
+        return found
+
+    def around(self, costs: Ints) -> tuple[Ints, Ints]:
+        """The longest paths of hops that cost `costs` [H] before each hop, and after it [H]."""
+        before = self._finished(costs[None])[0] - costs
+        after = np.zeros_like(costs)
+        for hop in range(len(costs) - 1, -1, -1):
+            for other in self.hops.after[hop]:
+                after[other] = max(after[other], after[hop] + costs[hop])
+        return before, after
+
     def combined(self, costs: Ints) -> Ints:
         """What hops that cost `costs` [B, H] come to under the problem's objective [B]."""
         largest: Ints = costs.max(axis=1, initial=0)
@@ -144,11 +169,23 @@ class OrderCosts:
             rounds: Ints = np.maximum.reduceat(costs, self.hops.starts, axis=1)
             summed: Ints = rounds.sum(axis=1)
             return summed
+        latest: Ints = self._finished(costs).max(axis=1)
+        return latest
+
+    def combined_and_mean(self, costs: Ints) -> tuple[Ints, NDArray[np.float64]]:
+        """As `combined` [B], and the mean of rounds or of when hops finish [B], which every hop counts in."""
+        if self.hops.starts is not None:
+            return self.combined(costs), costs.mean(axis=1) * len(self.hops.starts)
+        finish = self._finished(costs)
+        largest: Ints = (costs if self.problem.objective == "bottleneck" else finish).max(axis=1)
+        return largest, finish.mean(axis=1)
+
+    def _finished(self, costs: Ints) -> Ints:
+        """When hops that cost `costs` [B, H] finish [B, H]."""
         finish = costs.copy()
         for level in self._levels:
             finish[:, level.hops] += np.maximum.reduceat(finish[:, level.waited], level.starts, axis=1)
-        latest: Ints = finish.max(axis=1)
-        return latest
+        return finish
 
     @cached_property
     def _levels(self) -> list[_Level]:

@@ -54,7 +54,7 @@ HOSTILE = (
 )
 
 
-def decisions(names: tuple[str, ...] = NAMES, slots: int = 2) -> RanksDecisions:
+def ranks_decisions(names: tuple[str, ...] = NAMES, slots: int = 2) -> RanksDecisions:
     count = len(names)
     latency = tuple(tuple(0 if a == b else 1 for b in range(count)) for a in range(count))
     hosts = tuple(RankedHost(name=name, slots=slots) for name in names)
@@ -70,7 +70,7 @@ def ordered(order: tuple[int, ...]) -> list[str]:
 @pytest.mark.golden
 @pytest.mark.parametrize("target", LAUNCHERS)
 def test_the_files_of_a_target(target: str, golden: Golden) -> None:
-    files = files_of(decisions(), target, "plan.json")
+    files = files_of(ranks_decisions(), target, "plan.json")
     planned = [name for name in files if "/" not in name]
     assert sorted(files) == sorted(folder + name for name in planned for folder in ("", "original/", "worst/"))
     for name in planned:
@@ -79,7 +79,7 @@ def test_the_files_of_a_target(target: str, golden: Golden) -> None:
 
 @pytest.mark.parametrize(("folder", "order"), [("", ORDER), ("original/", (0, 1, 2, 3)), ("worst/", WORST)])
 def test_every_text_has_the_hosts_in_the_order_of_its_folder(folder: str, order: tuple[int, ...]) -> None:
-    of = {target: files_of(decisions(), target, "plan.json") for target in LAUNCHERS}
+    of = {target: files_of(ranks_decisions(), target, "plan.json") for target in LAUNCHERS}
     twice = [name for name in ordered(order) for _ in range(2)]
     assert [line.split(" slots=") for line in of["hostfile"][f"{folder}hostfile"].splitlines()] == [
         [name, "2"] for name in ordered(order)
@@ -96,10 +96,10 @@ def test_every_text_has_the_hosts_in_the_order_of_its_folder(folder: str, order:
 def scripts(folder: Path) -> dict[str, Path]:
     """Every shell text of the targets as a file."""
     texts = {
-        "launch.sh": files_of(decisions(), "torchrun", "p")["launch.sh"],
-        "srun.sh": files_of(decisions(), "slurm", "p")["srun.sh"],
+        "launch.sh": files_of(ranks_decisions(), "torchrun", "p")["launch.sh"],
+        "srun.sh": files_of(ranks_decisions(), "slurm", "p")["srun.sh"],
     }
-    pods = files_of(decisions(), "kubernetes", "p")
+    pods = files_of(ranks_decisions(), "kubernetes", "p")
     data = yaml.safe_load(pods["ranks.yaml"])["data"]
     (folder / "index-map").write_text(data["index-map"])
     texts["env.sh"] = data["env.sh"].replace("/etc/treadle-ranks", str(folder))
@@ -194,7 +194,7 @@ def test_a_pod_finds_its_node_rank(host: str, variables: dict[str, str], rank: i
 
 
 def test_the_job_of_kubernetes_has_a_pod_for_each_host() -> None:
-    service, job = yaml.safe_load_all(files_of(decisions(), "kubernetes", "p")["job.yaml"])
+    service, job = yaml.safe_load_all(files_of(ranks_decisions(), "kubernetes", "p")["job.yaml"])
     pod = job["spec"]["template"]["spec"]
     assert (job["spec"]["completionMode"], job["spec"]["completions"], job["spec"]["parallelism"]) == ("Indexed", 4, 4)
     assert service["metadata"]["name"] == pod["subdomain"] == pod["containers"][0]["env"][0]["value"]
@@ -204,14 +204,14 @@ def test_the_job_of_kubernetes_has_a_pod_for_each_host() -> None:
 def test_names_that_no_host_has_are_refused_in_one_line(target: str) -> None:
     for name in HOSTILE:
         with pytest.raises(InputError) as caught:
-            files_of(decisions(("alpha", name, "gamma", "delta")), target, "plan.json")
+            files_of(ranks_decisions(("alpha", name, "gamma", "delta")), target, "plan.json")
         assert str(caught.value).startswith("plan.json: $.decisions.problem.hosts[1].name: found "), name
         assert "\n" not in str(caught.value)
         assert "\x1b" not in str(caught.value)
 
 
 def test_addresses_of_ipv6_are_refused_where_colons_mean_something_else() -> None:
-    plan = decisions(("alpha", "fd00::2", "gamma", "delta"))
+    plan = ranks_decisions(("alpha", "fd00::2", "gamma", "delta"))
     for target, launcher in LAUNCHERS.items():
         if 6 in launcher.addresses:
             assert any("fd00::2" in text for text in files_of(plan, target, "plan.json").values())

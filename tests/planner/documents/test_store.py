@@ -372,7 +372,7 @@ def test_missing_fields_are_named() -> None:
     line = refusal(raw, Plan)
     assert line.endswith(
         "$.decisions.pass: found nothing, expected one of 'aggregation', 'collective', 'compression', 'fusion', "
-        "'memory', 'sparse', 'swap'"
+        "'memory', 'ranks', 'sparse', 'swap'"
     )
 
 

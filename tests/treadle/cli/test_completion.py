@@ -60,7 +60,7 @@ def offered(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     [
         ("", list(SUBCOMMANDS)),
         ("si", ["simulate"]),
-        ("plan ", ["memory", "swap", "collective", "fusion", "compression", "sparse", "job"]),
+        ("plan ", ["memory", "swap", "collective", "fusion", "compression", "sparse", "ranks", "aggregation", "job"]),
         ("plan m", ["memory"]),
         ("trace ", ["capture", "import", "show"]),
         ("plan collective ", list(get_args(Collective))),

@@ -8,6 +8,8 @@ from math import cos, pi, sin
 
 from treadle.report.svg import PALETTE, HoverArea, figure, text_of
 
+INSIDE = 0.2
+"""How much distances inside groups count, against those between them, for where the picture looks from."""
 LEAST, MOST = 40.0, 420.0
 """Area of a dot in square points: of a host that adds up nothing, and of one that adds up everything."""
 
@@ -40,8 +42,26 @@ def hosts_svg(dots: Sequence[HostDot], groups: int) -> str:
             axes.annotate(dot.name, (dot.x, dot.y), xytext=(0, 11), textcoords="offset points", ha="center", fontsize=7)
         axes.set(xticks=[], yticks=[], xlabel="distance: what was measured between two hosts")
         axes.margins(0.12)
+        axes.set_aspect("equal", adjustable="datalim")
         areas = [HoverArea(dot.x, dot.x, dot.described, dot.y, dot.y, margin=8) for dot in dots]
         return text_of(drawn, [(axes, areas)])
+
+
+def in_plane(points: Sequence[Sequence[float]], groups: Sequence[Sequence[int]]) -> dict[int, tuple[float, float]]:
+    """The points of an embedding as seen from where the groups are farthest apart."""
+    import numpy as np
+
+    given = np.asarray(points, dtype=float)
+    centred = given - given.mean(0)
+    seen = INSIDE * centred
+    for group in groups:
+        own = list(group)
+        seen[own] += (1 - INSIDE) * centred[own].mean(0)
+    axes = np.linalg.svd(seen, full_matrices=True)[2][:2]
+    axes *= np.where(axes[range(len(axes)), np.abs(axes).argmax(1)] < 0, -1.0, 1.0)[:, None]
+    flat = np.zeros((len(given), 2))
+    flat[:, : len(axes)] = centred @ axes.T
+    return {host: (round(float(x), 4), round(float(y), 4)) for host, (x, y) in enumerate(flat)}
 
 
 def on_a_circle(groups: Sequence[Sequence[int]]) -> dict[int, tuple[float, float]]:

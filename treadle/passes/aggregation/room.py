@@ -7,15 +7,24 @@ from typing import TYPE_CHECKING
 
 from treadle.codegen.interface import Timeline
 from treadle.passes.interface import Room, RunOptions, SectionContext, Simulated
+from treadle.planner.documents.job import Job
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions
+from treadle.planner.passes.aggregation.job import AggregationJob
 
 if TYPE_CHECKING:
+    from treadle.job.part import JobPart
     from treadle.report.page import Card, Section
 
 
 class AggregationRoom(Room[AggregationDecisions]):
+    def job_part(self, job: Job, where: str) -> JobPart | None:
+        from treadle.passes.aggregation.job import AggregationPart
+
+        section = job.section(AggregationJob)
+        return None if section is None else AggregationPart(section, where)
+
     def cards(self, plan: Plan[AggregationDecisions], context: SectionContext) -> tuple[Card, ...]:
         from treadle.passes.aggregation.section import aggregation_cards
 

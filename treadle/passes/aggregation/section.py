@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.passes.aggregation.figure import HostDot, hosts_svg, on_a_circle
+from treadle.passes.aggregation.figure import HostDot, hosts_svg, in_plane, on_a_circle
 from treadle.passes.aggregation.words import OTHER, duties, group_names, links, named, ratio, rival, why
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, format_time, many
@@ -44,9 +44,7 @@ def aggregation_section(name: str, plan: Plan[AggregationDecisions]) -> Section:
 
 def _picture(decisions: AggregationDecisions) -> Picture:
     embedding, size = decisions.embedding, decisions.problem.size_bytes
-    points = on_a_circle(decisions.near)
-    if embedding is not None:
-        points = {host: (point[0], [*point, 0.0][1]) for host, point in enumerate(embedding.points)}
+    points = on_a_circle(decisions.near) if embedding is None else in_plane(embedding.points, decisions.near)
     home = {host: number for number, group in enumerate(decisions.near) for host in group}
     dots = [
         HostDot(

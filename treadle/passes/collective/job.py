@@ -28,6 +28,7 @@ from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.job import CollectiveJob
 from treadle.planner.passes.interface import Inputs
 from treadle.planner.search.clock import Clock
+from treadle.runtime.collective.average import average
 
 if TYPE_CHECKING:
     from treadle.job.kept import CostCache
@@ -56,12 +57,12 @@ class CollectivePart(JobPart):
 
     def unplanned(self, trace: Trace) -> Unplanned:
         (everything,) = buckets_of(trace, 1)  # any number of messages packs the same bytes
-        return Unplanned(partial(_average, [everything.parameters], None))
+        return Unplanned(partial(average, [everything.parameters], None))
 
     def training(self, given: JobInputs, out: Path) -> Callable[[RankStep], None]:
         messages = self._messages(given)
         folders = [str(out / name) for name in messages]
-        return partial(_average, [bucket.parameters for bucket in messages.values()], folders)
+        return partial(average, [bucket.parameters for bucket in messages.values()], folders)
 
     def prediction(self, plans: Mapping[str, Plan]) -> PartPrediction:
         messages = (require_pass(plan, CollectiveDecisions, name) for name, plan in plans.items())
@@ -94,26 +95,3 @@ def _plan(bucket: Bucket, given: JobInputs, clock: Clock | None, on_progress: Ca
         inputs=references(given.hardware, sketch, None, {"hardware": "hardware.json", "sketch": "sketch.json"}),
         on_progress=on_progress,
     )
-
-
-def _average(messages: Sequence[Sequence[str]], folders: Sequence[str] | None, step: RankStep) -> None:
-    """Average the gradients of each message, named by their parameters, with the artefacts in its folder; without
-    folders everything is done but the exchange."""
-    import torch
-
-    from treadle.runtime.collective.messages import load_executor
-
-    parameters = dict(step.model.named_parameters())
-    programs = [None] * len(messages) if folders is None else [load_executor(f, step.rank) for f in folders]
-
-    def exchange() -> None:
-        for names, allreduce in zip(messages, programs, strict=True):
-            held = [parameters[name] for name in names if parameters[name].grad is not None]
-            flat = torch.cat([parameter.grad.reshape(-1) for parameter in held if parameter.grad is not None])
-            for parameter in held:  # the message takes over their memory
-                parameter.grad = None
-            summed = (flat if allreduce is None else allreduce(flat)).div_(step.world)
-            for parameter, part in zip(held, summed.split([each.numel() for each in held]), strict=True):
-                parameter.grad = part.view_as(parameter)
-
-    step.exchanges.append(exchange)

@@ -27,10 +27,10 @@ def collective_plan(plan: Plan[Any], where: str) -> CollectiveDecisions:
 def hops_of(decisions: CollectiveDecisions, hosts: int, slots: int, where: str) -> tuple[PlanHop, ...]:
     """The messages of a plan in causal order, between places of `hosts` hosts that have `slots` ranks each.
 
-    A message leaves when all that its chunks need has arrived, and the one before it on its link and on the ports of
-    its two ranks: those last in any order of the hosts, unlike links that several hosts share, which are not known.
-    Raises InputError for plans of another number of ranks, of which an order would split a host, and for those that run
-    inside switches.
+    A message leaves when all that its chunks need has arrived, and what went before it over its link and the ports of
+    its two hosts: a port carries as many messages at once as fit into the time of one. Ports that several hosts share
+    are left out, since other hosts may not share them. Raises InputError for plans of another number of
+    ranks, of which an order would split a host, and for those that run inside switches.
     """
     from treadle.codegen.collective.placement import LEAVES, batches_of, events_of
 
@@ -42,10 +42,10 @@ def hops_of(decisions: CollectiveDecisions, hosts: int, slots: int, where: str) 
         )
     if decisions.switched:
         raise InputError("found a plan whose sums are made in switches, expected messages between ranks", where=where)
-    ports = _own_ports(decisions)
+    lanes = _lanes(decisions, slots)
     batches = batches_of(decisions)
     arrived: dict[tuple[int, int], list[int]] = {}
-    last: dict[tuple[int, ...], int] = {}
+    taken: dict[int, list[int]] = {}
     number: dict[int, int] = {}
     hops: list[PlanHop] = []
     for event in events_of(batches):
@@ -55,22 +55,24 @@ def hops_of(decisions: CollectiveDecisions, hosts: int, slots: int, where: str) 
                 arrived.setdefault((move.dst, move.chunk), []).append(number[event.number])
             continue
         number[event.number] = len(hops)
-        link = (batch.src, batch.dst)
-        taken = [link, *ports.get(link, ())]
         after = {before for move in batch.moves for before in arrived.get((move.src, move.chunk), ())}
-        after |= {last[port] for port in taken if port in last}
-        last |= dict.fromkeys(taken, len(hops))
+        for lane, width in lanes[batch.src, batch.dst]:
+            before = taken.setdefault(lane, [])
+            after |= {before[-width]} if len(before) >= width else set()
+            before.append(len(hops))
         size = len(batch.moves) * decisions.chunk_bytes
         hops.append(PlanHop(batch.src // slots, batch.dst // slots, size, tuple(sorted(after))))
     return tuple(hops)
 
 
-def _own_ports(decisions: CollectiveDecisions) -> dict[tuple[int, int], list[tuple[int]]]:
-    """The ports of each link that belong to one of its ranks, by their numbers."""
-    found: dict[tuple[int, int], list[tuple[int]]] = {}
-    for place, port in enumerate(decisions.ports):
-        ends = zip(*port.links, strict=True) if port.links else ()
-        if any(len({*end}) == 1 for end in ends):
+def _lanes(decisions: CollectiveDecisions, slots: int) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """What the messages of each link pass: itself, and the ports that belong to one host, by numbers, with how many
+    messages of the link each carries at once."""
+    found = {(link.src, link.dst): [(place, 1)] for place, link in enumerate(decisions.links)}
+    times = {(link.src, link.dst): link.alpha_ns + link.beta_ns for link in decisions.links}
+    for place, port in enumerate(decisions.ports, len(decisions.links)):
+        if any(len({rank // slots for rank in ends}) == 1 for ends in zip(*port.links, strict=True)):
             for link in port.links:
-                found.setdefault(link, []).append((place,))
+                width = 1 if port.beta_ns is None else max(1, times[link] // max(1, port.beta_ns))
+                found[link].append((place, width))
     return found

@@ -49,10 +49,11 @@ OBJECTIVES = {
 def collective(decisions: RanksDecisions) -> str:
     """The algorithm with its size, if that counts."""
     problem = decisions.problem
-    name = f"plan of {many(len(problem.hops), 'message')}" if problem.algorithm == "plan" else problem.algorithm
+    if problem.algorithm == "plan":
+        return f"plan of {format_bytes(problem.size_bytes)} in {many(len(problem.hops), 'message')}"
     groups = f" in groups of {', '.join(map(str, problem.factors))}" if problem.factors else ""
     known = ", latencies only" if problem.ns_per_MiB is None else f" of {format_bytes(problem.size_bytes)}"
-    return f"{name}{groups}{known}"
+    return f"{problem.algorithm}{groups}{known}"
 
 
 def ordered(decisions: RanksDecisions) -> list[str]:

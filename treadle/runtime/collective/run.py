@@ -10,10 +10,12 @@ from typing import Any
 from treadle.cli.json_output import print_json
 from treadle.cli.output import note, print_table, require_good
 from treadle.passes.interface import DEFAULT_SIZES, RunOptions
+from treadle.planner.documents.cost_matrix import CostMatrix
 from treadle.planner.documents.hardware import Hardware
-from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.documents.quantities import parse_list, parse_number
 from treadle.planner.errors import CheckFailed, InputError
+from treadle.planner.machine.measured_network import profile_of
 
 MAX_DIGITS = 11
 CPU_DTYPES = ("float32", "int64")
@@ -88,24 +90,31 @@ def _run(folder: Path, options: RunOptions, sizes: tuple[int, ...], dtypes: list
             print_json("run-collective", {"results": [{**asdict(row), "good": row.good} for row in rows]})
         else:
             priced = plan is not None and options.backend != "gloo"
-            reference = plan.inputs.get("hardware") if plan is not None and priced else None
+            reference = _machine_of(plan) if plan is not None and priced else None
             profile = reference.file if reference is not None else None
             hosts = _hosts_of(machine, ranks) if machine is not None and priced and joined is None else 1
             _print(rows, ranks, profile, hosts, joined is not None)
     require_good(rows, "differ from PyTorch's")
 
 
+def _machine_of(plan: Plan[Any]) -> InputRef | None:
+    """The profile, or the cost matrix of hosts, that a plan was made for."""
+    return plan.inputs.get("hardware") or plan.inputs.get("costs")
+
+
 def _hardware_of(plan: Plan[Any], path: Path) -> Hardware | None:
-    """The unchanged profile that a plan was made for, None where it is not found."""
+    """The unchanged profile that a plan was made for, or that of its probed hosts; None where it is not found."""
     from treadle.check.inputs import inputs_of
     from treadle.planner.documents.sources import find_input
 
-    reference = plan.inputs.get("hardware")
-    if reference is None:
+    if (reference := _machine_of(plan)) is None:
         return None
+    role, kind = ("hardware", Hardware) if "hardware" in plan.inputs else ("costs", CostMatrix)
     try:
-        file = find_input("hardware", Hardware, reference, str(path), None)
-        found = inputs_of(plan, str(path), {"hardware": file}, fresh=False)[1].get("hardware")
+        file = find_input(role, kind, reference, str(path), None)
+        found = inputs_of(plan, str(path), {role: file}, fresh=False)[1].get(role)
+        if isinstance(found, CostMatrix):
+            return profile_of(found, file)
     except InputError:
         return None
     return found if isinstance(found, Hardware) else None

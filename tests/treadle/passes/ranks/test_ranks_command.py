@@ -146,8 +146,12 @@ def test_messages_wait_for_their_chunks_their_link_and_ports_of_their_ranks() ->
     assert hops_of(decisions(), 2, 2, "plan") == free
     nic = Port(name="nic of rank 0", links=((0, 1), (0, 2)))
     assert hops_of(decisions((nic,)), 2, 2, "plan")[1] == PlanHop(0, 1, 10, (0,))
-    uplink = Port(name="uplink", links=((0, 2), (1, 3)))
-    assert hops_of(decisions((uplink,)), 2, 2, "plan") == free
+    wide = replace(nic, beta_ns=4)  # the messages of 10 ns that it carries at once are two
+    assert hops_of(decisions((wide,)), 2, 2, "plan") == free
+    host = Port(name="nic of host 0", links=((0, 2), (1, 3)))
+    assert hops_of(decisions((host,)), 2, 2, "plan")[2:] == (PlanHop(0, 1, 10, (0, 1)), PlanHop(0, 1, 10, (0, 2)))
+    uplink = Port(name="uplink of both", links=((0, 2), (1, 3)))
+    assert hops_of(decisions((uplink,)), 4, 1, "plan") == hops_of(decisions(), 4, 1, "plan")
 
 
 def test_sums_made_in_switches_have_no_hops() -> None:

@@ -24,7 +24,7 @@ from treadle.planner.passes.aggregation.planning import AggregationOptions, plan
 from treadle.planner.passes.aggregation.problem import AggregatingHost, AggregationProblem
 from treadle.probe.resolve import load_hardware
 
-PROFILE, SCALE, BYTES = "racks-2x4", 50, 4 << 20
+PROFILE, SCALE, BYTES, CHUNK_BYTES = "racks-2x4", 100, 2 << 20, 32 << 10
 ITERATIONS, SLOWED_AT, LIFTED_AT = 65, 15, 45
 SLOW_HOST, SLOWER = 3, 4
 WITHIN = 20
@@ -60,6 +60,7 @@ def _problem(where: LabLayout) -> AggregationProblem:
         latency_ns=tuple(tuple(0 if i == j else latency for j in range(count)) for i in range(count)),
         ns_per_MiB=tuple(tuple(cost(i, j) for j in range(count)) for i in range(count)),
         size_bytes=BYTES,
+        chunk_bytes=CHUNK_BYTES,
     )
 
 

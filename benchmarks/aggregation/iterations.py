@@ -42,7 +42,7 @@ def main(way: str, plan: str, elements: int, iterations: int) -> None:
             aggregator.step()
     if aggregator is not None:
         if rank == 0:
-            print(json.dumps({"versions": aggregator.statistics().versions}), flush=True)
+            print(json.dumps({"versions": aggregator.statistics().first_iterations}), flush=True)
         aggregator.close()
     distributed.destroy_process_group()
 

@@ -29,8 +29,8 @@ class AggregationStatistics(NamedTuple):
     """What this rank did so far."""
 
     iterations: int
-    versions: tuple[int, ...]
-    """The first iteration of each plan, that of the folder first."""
+    first_iterations: tuple[int, ...]
+    """Of each plan, that of the folder first."""
     times_ns: tuple[int, ...]
     """Of each iteration."""
 
@@ -63,7 +63,7 @@ class PlannedSums:
         self.answers = False
         """Whether an answer of the first rank comes after this iteration."""
         self.times: list[int] = []
-        self.versions = [0]
+        self.first_iterations = [0]
         self.call_ns = self.summed = 0
         self.began = time.perf_counter_ns()
         self.closed = False
@@ -85,7 +85,8 @@ class PlannedSums:
         changes here only. Raises CheckFailed with the rank that ended."""
         time_ns = time.perf_counter_ns() - self.began
         self.times.append(time_ns)
-        self.reports.add(time_ns, self.call_ns, self.summed)
+        if self.channel is not None:
+            self.reports.add(time_ns, self.call_ns, self.summed, self.meter.take())
         self.call_ns = self.summed = 0
         if self.channel is not None:
             with self.named():
@@ -93,7 +94,7 @@ class PlannedSums:
         self.began = time.perf_counter_ns()
 
     def statistics(self) -> AggregationStatistics:
-        return AggregationStatistics(len(self.times), tuple(self.versions), tuple(self.times))
+        return AggregationStatistics(len(self.times), tuple(self.first_iterations), tuple(self.times))
 
     def close(self) -> None:
         """End: other ranks do not take the end of this one for a failure. All ranks call it after the same
@@ -106,6 +107,7 @@ class PlannedSums:
         self.watch.close()
         close_wire(self.group)
         distributed.destroy_process_group(self.group)
+        del self.channel, self.watch, self.group  # the last references to open files
 
     def stop(self) -> None:
         """End the sum that another thread may be in."""
@@ -132,14 +134,13 @@ class PlannedSums:
                 channel.report_probe(probed(self.group, answer.probe_bytes, self.decisions.problem.hosts[0].slots))
                 self.answers = True
         elif len(self.times) >= self.due:
-            channel.report(len(self.times), self.reports.numbers(self.meter.take()))
+            channel.report(len(self.times), self.reports.medians())
             self.reports.clear()
             self.answers, self.due = True, len(self.times) + self.period
 
     def _change(self, decisions: AggregationDecisions) -> None:
         """From the next iteration on."""
         self.decisions, self.engine = decisions, engine(decisions, self.wire)
-        self.versions.append(len(self.times))
+        self.first_iterations.append(len(self.times))
         self.reports.clear()
-        self.meter.take()
         self.due = len(self.times) + self.period

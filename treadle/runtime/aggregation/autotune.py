@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from math import ceil, isnan
+from math import ceil, inf, isnan
 from statistics import median
 
 from msgspec.structs import replace
@@ -19,13 +19,13 @@ from treadle.planner.passes.aggregation.decisions import AggregationDecisions
 from treadle.planner.passes.aggregation.prices import NearPrices
 from treadle.planner.passes.aggregation.retune import HostTraffic
 from treadle.planner.passes.aggregation.traffic import pair_bytes
-from treadle.planner.passes.aggregation.tuner import Tuner
+from treadle.planner.passes.aggregation.tuner import Tried, Tuner
 from treadle.runtime.aggregation.tuning import Answer, Measured
 
 log = logging.getLogger("treadle.aggregate")
 PROBE_SECONDS = 0.02
 LEAST_PROBE, MOST_PROBE = 64 << 10, 4 << 20
-WORTH = 0.95
+WORTH = 0.9
 """Another grouping is taken where it is predicted to take at most this part of the time."""
 Matrix = list[list[float | None]]
 
@@ -60,19 +60,20 @@ class Autotune:
         return Answer(decisions=decisions, probe_bytes=probe)
 
     def regroup(self, bytes_per_second: list[list[float]]) -> Answer:
-        """Plan for the rates that were probed, if that is better than what is done now."""
+        """Plan for the rates that were probed, if that is predicted to be better than what is done now; the tuner goes
+        back if it is not."""
         from treadle.planner.passes.aggregation.planning import AggregationOptions, plan_aggregation
 
-        now = self.tuner.decisions
+        now, before = self.tuner.decisions, self.tuner.usual_s or inf
         problem = replace(now.problem, ns_per_MiB=_costs(now, _of_hosts(now, bytes_per_second, min)))
-        held = NearPrices(problem, now.near).of(now.groups, now.chunks)
         planned = plan_aggregation(problem, options=AggregationOptions()).decisions
+        held = NearPrices(problem, planned.near).of(now.groups, now.chunks)
         said = f"predicted {_ms(held.time_ns / 1e9)} on the links as they are, {_ms(planned.time_ns / 1e9)} regrouped"
         if planned.time_ns > WORTH * held.time_ns or not self._passes(planned, said):
             log.info(f"{said}; groups stay")
             return Answer()
         log.info(f"{said}: {planned.levels} levels, groups {'; '.join(map(_names(planned), planned.groups))}")
-        self.tuner = Tuner(planned)
+        self.tuner = Tuner(planned, before, Tried(before, now))
         return Answer(decisions=planned)
 
     def _passes(self, decisions: AggregationDecisions, seen: str) -> bool:

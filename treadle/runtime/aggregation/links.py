@@ -13,7 +13,7 @@ TCP_INFO_BYTES = 192
 ROUND_TRIP = struct.Struct("=68xI")
 COUNTERS = struct.Struct("=120xQ40xQQ")
 """tcpi_bytes_acked; tcpi_busy_time, of which tcpi_rwnd_limited waited for the receiver, both in us."""
-LEAST_BYTES = 64 << 10
+LEAST_BYTES = 16 << 10
 """What tells the rate of a connection; less fits into buffers at once."""
 
 

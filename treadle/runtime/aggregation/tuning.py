@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from math import isnan, nan
 from statistics import median
 from typing import Any, NamedTuple, Protocol
 
@@ -62,21 +63,19 @@ class Reports:
     """The iterations of one rank since its last report, under the plan that it has now."""
 
     def __init__(self) -> None:
-        self.clear()
+        self.rows: list[list[float]] = []
 
     def clear(self) -> None:
-        self.times_ns: list[int] = []
-        self.calls_ns: list[int] = []
-        self.bytes: list[int] = []
+        self.rows.clear()
 
-    def add(self, time_ns: int, call_ns: int, summed: int) -> None:
-        self.times_ns.append(time_ns)
-        self.calls_ns.append(call_ns)
-        self.bytes.append(summed)
+    def add(self, time_ns: int, call_ns: int, summed: int, links: LinkReport) -> None:
+        self.rows.append([time_ns, call_ns, summed, *links.round_trip_us, *links.bytes_per_second])
 
-    def numbers(self, links: LinkReport) -> list[float]:
-        head = [median(each) if each else 0.0 for each in (self.times_ns, self.calls_ns, self.bytes)]
-        return [*head, *links.round_trip_us, *links.bytes_per_second]
+    def medians(self) -> list[float]:
+        """Of each number, over the iterations in which it was seen: a link that has changed for most of them shows as
+        it is now."""
+        columns = ([value for value in column if not isnan(value)] for column in zip(*self.rows, strict=True))
+        return [median(column) if column else nan for column in columns]
 
 
 class SideChannel:

@@ -73,7 +73,7 @@ def on_network(network: LabNetwork, lab: Lab, costs: Path, folder: Path) -> Iter
         (
             "medians of the slowest rank; x: over planned; random: the order of median cost of 101 random ones; off: "
             "measured over predicted",
-            "correlation: Spearman's, of measured times with the costs that are minimised, and with predicted times, of "
+            "correlation: Spearman's, of measured times with the costs that are minimised and with predicted times, of "
             "ten orders whose costs are spread evenly from the planned one's to the worst one's; target: of costs",
             machine(),
         ),

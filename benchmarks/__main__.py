@@ -19,7 +19,8 @@ FOLDERS = {
     "swap": "models evaluation baselines real search inference recompute",
     "compression": "espresso cupcake encode lab accuracy",
     "sparse": "published balance kernels lab",
-    "aggregation": "grouping autotune",
+    "ranks": "search lab",
+    "aggregation": "grouping lab autotune",
     "fusion": "published planning stress reachable tables resources cpu gpu",
 }
 NAMES = (

@@ -18,17 +18,18 @@ from treadle.planner.documents.cost_matrix import CostMatrix
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import MEBIBYTE, format_bytes
 from treadle.planner.passes import require_pass
+from treadle.planner.passes.aggregation.decisions import Levels
 from treadle.planner.passes.aggregation.extract import problem_of
 from treadle.planner.passes.aggregation.planning import AggregationOptions, plan_aggregation
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.ranks.decisions import RanksDecisions
 from treadle.probe.resolve import load_hardware
 
-SIZE, CHUNK, REPEATS, SECONDS = 2**21, 2**15, 3, 30
+SIZE, CHUNK, REPEATS, SECONDS = 2**21, 2**15, 2, 10
 WITHIN = 1 / 3
 """How far a measured time may be from the predicted one."""
 HANDED_OUT = tuple(range(HOSTS))
-LEVELS = {"plan": None, "one level": 1, "two levels": 2}
+LEVELS: dict[str, Levels | None] = {"plan": None, "one level": 1}
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ nics:
   - {{name: eth0, devices: [0], speed_gbps: 10}}
 network:
   kind: ethernet
-  alpha_us: 0.1
+  alpha_us: 30
   beta_us_per_MB: {nic}
 {rest}sources: {{nodes: "by definition", network: "by definition"}}
 """

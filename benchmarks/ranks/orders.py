@@ -35,10 +35,9 @@ def spread(best: Order, worst: Order, cost: Callable[[Order], int]) -> list[Orde
     return found
 
 
-def percentiles(orders: Sequence[Order], cost: Callable[[Order], int]) -> list[Order]:
-    """Of random orders those at the 10th, 20th, ... 100th percentile of their costs."""
-    by_cost = sorted(orders, key=lambda order: (cost(order), order))
-    return [by_cost[len(by_cost) * step // COUNT - 1] for step in range(1, COUNT + 1)]
+def median_order(orders: Sequence[Order], cost: Callable[[Order], int]) -> Order:
+    """That of median cost."""
+    return sorted(orders, key=lambda order: (cost(order), order))[len(orders) // 2]
 
 
 def spearman(predicted: Sequence[float], measured: Sequence[float]) -> float | None:

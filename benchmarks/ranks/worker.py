@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.nn.parallel import DistributedDataParallel
 
 import treadle.comm
@@ -31,10 +32,10 @@ def main(works: str) -> None:
     torch.set_num_threads(1)
     host, hosts = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = distributed.TCPStore(address, port, hosts, host == 0)
+    store = distributed.TCPStore(address, port, hosts, host == 0)  # type: ignore[attr-defined]  # it exists
     for number, work in enumerate(json.loads(Path(works).read_text())):
         place = work["order"].index(host)
-        mine = distributed.PrefixStore(f"work{number}", store)
+        mine = PrefixStore(f"work{number}", store)
         distributed.init_process_group("gloo", store=mine, rank=place, world_size=hosts)
         if work["program"] is not None:
             treadle.comm.init(work["program"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import combinations
+from statistics import median
 
 from treadle.planner.machine.clustering import group_count
 from treadle.planner.machine.host_costs import HostCosts, Rows
@@ -14,7 +15,7 @@ CLEAR, MARGIN, SHUFFLES = 0.4, 0.05, 3
 """Groups this far apart are taken as they are. Others must be further apart, by MARGIN, than the groups that are found
 in SHUFFLES matrices of the same costs dealt out at random, in which near hosts are chance."""
 
-ALL_NUMBERS, MOST_HOSTS = 64, 256
+ALL_NUMBERS, MOST_HOSTS, SCALE = 64, 256, 1000
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -22,18 +23,39 @@ Groups = tuple[tuple[int, ...], ...]
 def host_groups(costs: HostCosts, seed: int = 0) -> Groups:
     """The groups of near hosts, each ascending, ordered by their first host; one group where the hosts are alike.
 
-    Of all numbers of groups from 2 to twice the square root of the hosts, and of latencies and rates, those with the
-    best mean silhouette count (Rousseeuw, "Silhouettes"). Of more than ALL_NUMBERS hosts only the number of PLink is
+    Of all numbers of groups from 2 to twice the square root of the hosts, and of latencies, of rates and of both, those
+    with the best mean silhouette count (Rousseeuw, "Silhouettes"). Of more than ALL_NUMBERS hosts only the number of PLink is
     tried, and more than MOST_HOSTS are one group: grouping them would take minutes. Deterministic in `seed`.
     """
+    both = () if costs.ns_per_MiB is None else (costs.ns_per_MiB, _together(costs.latency_ns, costs.ns_per_MiB))
+    return _clearest(len(costs.names), (*both, costs.latency_ns), seed)
+
+
+def rate_groups(costs: HostCosts, seed: int = 0) -> Groups:
+    """The same by rates only: hosts of a group share what carries bytes to the others. One group without rates."""
+    return _clearest(len(costs.names), () if costs.ns_per_MiB is None else (costs.ns_per_MiB,), seed)
+
+
+def _clearest(count: int, matrices: Sequence[Rows], seed: int) -> Groups:
     best = 0.0
-    found: Groups = (tuple(range(len(costs.names))),)
-    for matrix in (costs.ns_per_MiB, costs.latency_ns):
-        if matrix is not None and 2 < len(matrix) <= MOST_HOSTS:
+    found: Groups = (tuple(range(count)),)
+    for matrix in matrices:
+        if 2 < count <= MOST_HOSTS:
             apart, groups = _furthest(matrix, seed)
             if apart > best and (apart >= CLEAR or apart > _by_chance(matrix, len(groups), seed) + MARGIN):
                 best, found = apart, groups
     return found
+
+
+def _together(*parts: Rows) -> Rows:
+    """The parts, each divided by its median, in thousandths: what differs more between pairs says more about who is
+    near."""
+    hosts = range(len(parts[0]))
+    usual = [max(1, round(median(part[i][j] for i, j in combinations(hosts, 2)))) for part in parts]
+    return tuple(
+        tuple(sum(SCALE * part[i][j] // middle for part, middle in zip(parts, usual, strict=True)) for j in hosts)
+        for i in hosts
+    )
 
 
 def _furthest(matrix: Rows, seed: int) -> tuple[float, Groups]:

@@ -9,6 +9,7 @@ from math import ceil
 
 from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.passes.ranks.check_patterns import ExpectedTree, expected_rounds, expected_trees
+from treadle.planner.passes.ranks.check_shared import counted_time
 from treadle.planner.passes.ranks.problem import RanksProblem
 
 
@@ -37,6 +38,8 @@ class CountedCosts:
         count = len(order)
         if count == 1:
             return 0
+        if self.problem.near and self.problem.algorithm != "plan":
+            return counted_time(self.problem, order, self.rounds, self.trees)
         if self.problem.algorithm in ("ring", "nccl-ring"):
             return 2 * (count - 1) * self.dearest(order)
         return self.summed(order) if self.problem.algorithm == "plan" else 2 * self.summed(order)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from treadle.planner.errors import InputError
 from treadle.planner.passes.ranks.patterns import HopPattern, pattern_of
 from treadle.planner.passes.ranks.problem import Objective, RanksProblem
+from treadle.planner.passes.ranks.shared_links import SharedLinks
 
 Ints = NDArray[np.int64]
 MIB = 1 << 20
@@ -95,6 +96,8 @@ class OrderCosts:
         count = len(self.problem.hosts)
         if count == 1:
             return 0
+        if self.problem.near and self.problem.algorithm != "plan":
+            return SharedLinks(self.problem).time_ns(order)
         hops = self.hop_costs(np.array([order], dtype=np.int64), "sum")
         if self.problem.algorithm in ("ring", "nccl-ring"):
             return 2 * (count - 1) * int(hops.max())

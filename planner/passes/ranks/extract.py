@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from treadle.planner.documents.cost_matrix import CostMatrix
 from treadle.planner.documents.scalars import MEBIBYTE, many
 from treadle.planner.errors import InputError
-from treadle.planner.machine.host_costs import Repair, host_costs
+from treadle.planner.machine.host_costs import HostCosts, Repair, host_costs
+from treadle.planner.machine.host_groups import rate_groups
 from treadle.planner.passes.ranks.problem import VERSION, Algorithm, Objective, PlanHop, RankedHost, RanksProblem
 
 DEFAULT_BYTES = 64 * MEBIBYTE
@@ -50,10 +51,17 @@ def problem_of(
         objective=objective,
         factors=bcube_factors(count, factors) if algorithm == "bcube" else (),
         hops=tuple(hops),
+        near=_near(found),
     )
     for path, seen, expected in problem.problems():
         raise InputError(f"found {seen}, expected {expected}", where=f"problem of {where}", path=path)
     return problem
+
+
+def _near(costs: HostCosts) -> tuple[tuple[int, ...], ...]:
+    """The groups of hosts that share a link to the others; none where there is one group."""
+    groups = rate_groups(costs)
+    return groups if len(groups) > 1 and costs.ns_per_MiB is not None else ()
 
 
 def bcube_factors(count: int, given: Sequence[int] = ()) -> tuple[int, ...]:

@@ -52,6 +52,8 @@ class RanksProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="r
     """BCube: hosts in a group by round, whose product is the number of hosts."""
     hops: tuple[PlanHop, ...] = ()
     """Those of `plan`."""
+    near: tuple[tuple[Rank, ...], ...] = ()
+    """Groups of hosts that share a link to the others: several, or none. They count for the prediction only."""
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for everything that the types alone do not exclude."""
@@ -85,6 +87,14 @@ class RanksProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="r
             yield "$.factors", "some", "none but for bcube"
         if (self.algorithm == "plan") != bool(self.hops):
             yield "$.hops", f"{len(self.hops)} of {self.algorithm}", "hops for `plan` and only for it"
+        if self.near and sorted(host for group in self.near for host in group) != [*range(count)]:
+            yield "$.near", f"{len(self.near)} groups", f"each of the {count} hosts once, or no groups"
+        if len(self.near) == 1 or not all(self.near) or (self.near and self.ns_per_MiB is None):
+            yield "$.near", f"{len(self.near)} groups", "none, or several with hosts and with rates"
+        elif self.near and any(
+            not ns for i, row in enumerate(self.ns_per_MiB or ()) for j, ns in enumerate(row) if i != j
+        ):
+            yield "$.near", f"{len(self.near)} groups", "none where bytes take no time"
 
 
 def _matrix_problems(matrix: tuple[tuple[int, ...], ...], count: int, path: str) -> Iterator[tuple[str, str, str]]:

@@ -8,6 +8,7 @@ from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.passes.ranks.decisions import RanksDecisions
 from treadle.planner.passes.ranks.patterns import Edge, HopPattern, HopRound, HopTree, pattern_of
 from treadle.planner.passes.ranks.problem import RanksProblem
+from treadle.planner.passes.ranks.shared_links import SharedLinks, both_ways
 from treadle.planner.timeline.simulator import Task
 
 
@@ -17,6 +18,8 @@ def allreduce_of(decisions: RanksDecisions) -> tuple[Task, ...]:
     problem = decisions.problem
     pattern = pattern_of(problem)
     laid = _Laid(problem, decisions.order)
+    if problem.near and problem.algorithm != "plan":
+        return _shared(laid, SharedLinks(problem))
     if problem.algorithm in ("ring", "nccl-ring"):
         return _ring(laid, pattern)
     if pattern.rounds:
@@ -44,6 +47,27 @@ class _Laid:
     def name(self, place: int, other: int) -> str:
         a, b = (self.problem.hosts[self.order[each]].name for each in (place, other))
         return f"{a} -> {b}"
+
+
+def _shared(laid: _Laid, links: SharedLinks) -> tuple[Task, ...]:
+    """Hops that share links: all of a ring at once, rounds one after the other, trees as a whole."""
+    pattern, order = links.pattern, laid.order
+    if not pattern.rounds:
+        return (Task("trees, up and down", links.time_ns(order)),)
+    if links.problem.algorithm in ("ring", "nccl-ring"):
+        times, hops = 2 * (len(order) - 1), [pair for each in pattern.rounds for pair in each.pairs]
+        taken = links.hops_ns(order, hops, pattern.rounds[0].share)
+        return tuple(Task(f"{times} x {laid.name(*hop)}", times * ns) for hop, ns in zip(hops, taken, strict=True))
+    tasks: list[Task] = []
+    last: tuple[int, ...] = ()
+    for number, each in enumerate((*pattern.rounds, *reversed(pattern.rounds)), 1):
+        hops, first = both_ways(each.pairs), len(tasks)
+        taken = links.hops_ns(order, hops, each.share)
+        tasks += [
+            Task(f"round {number}: {laid.name(*hop)}", ns, after=last) for hop, ns in zip(hops, taken, strict=True)
+        ]
+        last = (first + taken.index(max(taken)),)
+    return tuple(tasks)
 
 
 def _ring(laid: _Laid, pattern: HopPattern) -> tuple[Task, ...]:

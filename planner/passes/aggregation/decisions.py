@@ -35,7 +35,7 @@ class Embedding(Record, frozen=True, kw_only=True):
 
 
 class AggregationRival(Record, frozen=True, kw_only=True):
-    """What another way of summing is predicted to take on these hosts."""
+    """What another scheme is predicted to take on these hosts."""
 
     name: Name
     time_ns: Count

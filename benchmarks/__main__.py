@@ -19,6 +19,7 @@ FOLDERS = {
     "swap": "models evaluation baselines real search inference recompute",
     "compression": "espresso cupcake encode lab accuracy",
     "sparse": "published balance kernels lab",
+    "aggregation": "grouping autotune",
     "fusion": "published planning stress reachable tables resources cpu gpu",
 }
 NAMES = (

@@ -20,8 +20,6 @@ MOST_STARTS, ENTRIES = 10, 2**14
 """Random starts: as many as make matrices of this many entries together. One more begins at the classical solution."""
 LARGE, FEWER_STEPS = 2**14, 200
 """Matrices of more entries take fewer steps, from the classical solution only."""
-CLEAN = 0.98
-"""Rank correlation of two probes above which there is no noise to compact."""
 ROOT = 1e-9
 
 
@@ -33,18 +31,6 @@ class Embedded(NamedTuple):
     heights: tuple[float, ...]
     alpha: float
     loss: float
-
-
-def exponent(costs: Sequence[Sequence[float]], again: Sequence[Sequence[float]]) -> float:
-    """The alpha that suits the noise between two probes of the same hosts: 1 where they rank the pairs alike, else 2.
-    On clean costs alpha 2 loses accuracy."""
-    import numpy as np
-
-    above = np.triu_indices(len(costs), 1)
-    first, second = (np.unique(np.asarray(each, dtype=float)[above], return_inverse=True)[1] for each in (costs, again))
-    if not first.any() or not second.any():
-        return 2.0
-    return 1.0 if np.corrcoef(first, second)[0, 1] > CLEAN else 2.0
 
 
 def embedded(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import NamedTuple
 
 
@@ -75,7 +74,7 @@ def proportional(total: int, weights: Sequence[int], most: Sequence[int] | None 
 def evenly(things: Sequence[int], counts: Sequence[int]) -> list[int]:
     """Each thing as often as its count, spread over the whole list."""
     places = [
-        (Fraction(2 * turn + 1, count), number, thing)
+        ((2 * turn + 1) / count, number, thing)
         for number, (thing, count) in enumerate(zip(things, counts, strict=True))
         for turn in range(count)
     ]

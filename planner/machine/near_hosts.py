@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from treadle.planner.machine.clustering import clustered, group_count
-from treadle.planner.machine.embedding import Embedded, embedded, exponent
+from treadle.planner.machine.embedding import Embedded, embedded
 
 __all__ = ["Embedded", "NearHosts", "near_hosts"]
+
+
+ALPHAS = (2.0, 1.0)
+"""PLink has better groups by 2, which compacts noise, while 1 sees more of many groups; which one suits the costs shows
+in how far the groups are apart."""
 
 
 class NearHosts(NamedTuple):
@@ -19,25 +24,28 @@ class NearHosts(NamedTuple):
 
 
 def near_hosts(
-    costs: Sequence[Sequence[float]],
-    groups: int | None = None,
-    *,
-    elasticity: float = 2.0,
-    seed: int = 0,
-    again: Sequence[Sequence[float]] | None = None,
+    costs: Sequence[Sequence[float]], groups: int | None = None, *, elasticity: float = 2.0, seed: int = 0
 ) -> NearHosts:
     """Hosts grouped by a symmetric matrix of costs (PLink, "ProbeEmbed").
 
     `groups`: how many; else the number that minimises n / k + k. No group is smaller than floor(n / (k * elasticity)).
-    `again`: the costs of a second probe, which show how noisy the first one is. Deterministic in `seed`.
+    Deterministic in `seed`.
 
     Hosts that are all alike get groups too, of similar sizes by chance. Two levels over these cost a flat network a
     little latency and no bytes; `separation` says whether groups are more than chance.
     """
-    alpha = 2.0 if again is None else exponent(costs, again)
-    count = groups or group_count(len(costs))
-    found = embedded(costs, alpha=alpha, dimensions=dimensions(count), seed=seed)
-    return NearHosts(clustered(found.points, count, elasticity=elasticity, seed=seed).groups, found)
+    found = divisions(costs, [groups or group_count(len(costs))], elasticity=elasticity, seed=seed)
+    return max(found, key=lambda each: separation(costs, each.groups))
+
+
+def divisions(
+    costs: Sequence[Sequence[float]], numbers: Sequence[int], *, elasticity: float = 2.0, seed: int = 0
+) -> Iterator[NearHosts]:
+    """The hosts in each of `numbers` of groups, by each of ALPHAS."""
+    for alpha in ALPHAS:
+        found = embedded(costs, alpha=alpha, dimensions=dimensions(max(numbers)), seed=seed)
+        for number in numbers:
+            yield NearHosts(clustered(found.points, number, elasticity=elasticity, seed=seed).groups, found)
 
 
 def dimensions(groups: int) -> int:

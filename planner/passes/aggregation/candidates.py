@@ -11,7 +11,7 @@ from treadle.planner.passes.aggregation.levelled import levelled_masters
 from treadle.planner.passes.aggregation.prices import MastersPrice, NearPrices
 
 Groups = tuple[tuple[int, ...], ...]
-WORTH = 0.95
+WORTH = 0.85
 """Masters by speed are taken for at most this share of the time with even ones: rates are noisy."""
 
 

@@ -18,9 +18,9 @@ from scipy.spatial.distance import squareform
 from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.errors import InputError
 from treadle.planner.machine.clustering import clustered, group_count
-from treadle.planner.machine.embedding import Embedded, embedded
+from treadle.planner.machine.embedding import Embedded
 from treadle.planner.machine.measured_network import nics_ns
-from treadle.planner.machine.near_hosts import dimensions, separation
+from treadle.planner.machine.near_hosts import divisions, separation
 from treadle.planner.passes.aggregation.problem import AggregationProblem
 
 Groups = tuple[tuple[int, ...], ...]
@@ -29,7 +29,7 @@ CLEARER = 0.05
 """A grouping is clearer than another if it is farther apart by more than this share."""
 
 
-class Grouping(NamedTuple):
+class FoundGroups(NamedTuple):
     """Groups that were found by what `by` names, in an embedding; None for those that were given."""
 
     groups: Groups
@@ -37,7 +37,7 @@ class Grouping(NamedTuple):
     embedding: Embedded | None = None
 
 
-def given_groups(groups: Groups, hosts: int) -> Grouping:
+def given_groups(groups: Groups, hosts: int) -> FoundGroups:
     """Groups that a user gave. Raises InputError unless they have every host once."""
     listed = Counter(host for group in groups for host in group)
     wrong = [f"no host {host}" for host in range(hosts) if not listed[host]]
@@ -46,10 +46,10 @@ def given_groups(groups: Groups, hosts: int) -> Grouping:
     if wrong or not all(groups):
         found = (wrong or ["no host in one"])[0]
         raise InputError(f"found groups with {found}, expected each of {hosts} hosts in one group")
-    return Grouping(tuple(sorted(tuple(sorted(group)) for group in groups)), "given")
+    return FoundGroups(tuple(sorted(tuple(sorted(group)) for group in groups)), "given")
 
 
-def near_grouping(problem: AggregationProblem, count: int | None, *, elasticity: float, seed: int) -> Grouping:
+def near_grouping(problem: AggregationProblem, count: int | None, *, elasticity: float, seed: int) -> FoundGroups:
     """The clearest groups of near hosts, `count` of them if that is given: by latencies and by rates, in several
     numbers, the fewest groups of those that are about as far apart as any in the time that a piece takes.
 
@@ -60,19 +60,17 @@ def near_grouping(problem: AggregationProblem, count: int | None, *, elasticity:
     if count is not None and not 1 <= count <= hosts:
         raise InputError(f"found {count} groups of {hosts} hosts, expected 1 to {hosts}")
     latency, rates = np.array(problem.latency_ns, dtype=float), without_nics(problem.ns_per_MiB)
-    times = latency + rates * (problem.chunk_bytes / MEBIBYTE)
-    found: list[tuple[float, Grouping]] = []
+    times = (latency + rates * (problem.chunk_bytes / MEBIBYTE)).tolist()
+    found: list[tuple[float, FoundGroups]] = []
     for by, costs in (("latency", latency.tolist()), ("rates", rates.tolist())):
         if hosts < 3 or len({cost for row in costs for cost in row}) <= 2:
             continue  # all pairs alike
         numbers = group_numbers(costs) if count is None else [count]
-        points = embedded(costs, dimensions=dimensions(max(numbers)), seed=seed)
-        for number in numbers:
-            groups = clustered(points.points, number, elasticity=elasticity, seed=seed).groups
-            found.append((separation(times.tolist(), groups), Grouping(groups, by, points)))
+        for groups, points in divisions(costs, numbers, elasticity=elasticity, seed=seed):
+            found.append((separation(times, groups), FoundGroups(groups, by, points)))
     if not found:
         groups = clustered([(float(host),) for host in range(hosts)], count or group_count(hosts), seed=seed).groups
-        return Grouping(groups, "equal costs")
+        return FoundGroups(groups, "equal costs")
     farthest = max(apart for apart, _ in found)
     clear = [grouping for apart, grouping in found if apart >= farthest - CLEARER * abs(farthest)]
     return min(clear, key=lambda grouping: len(grouping.groups))

@@ -43,7 +43,7 @@ class NearPrices:
 
     @cached_property
     def uplinks(self) -> tuple[Fraction, ...]:
-        """ns per MiB of each near group; none where there is one group."""
+        """ns per MiB of each near group; empty for one group."""
         return uplinks_ns(self.problem.ns_per_MiB, self.near)
 
     def of(self, groups: Groups, chunks: Sequence[ChunkMasters]) -> MastersPrice:

@@ -23,7 +23,7 @@ class Tried(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Tuner:
+class MastersTuner:
     """What is known between steps. `decisions` are in use. `usual_s` is the time of an iteration before a change, None
     until it is measured. `best` is set while a change is being answered, `steps` counts Finetune's steps since."""
 
@@ -37,7 +37,7 @@ class Tuner:
     """The best masters leave iterations slower than before by more than TRIGGER: it takes new costs and groups, and a
     new tuner of the plan made from these."""
 
-    def step(self, iteration_s: float, measured: HostTraffic) -> tuple[Tuner, AggregationDecisions | None]:
+    def step(self, iteration_s: float, measured: HostTraffic) -> tuple[MastersTuner, AggregationDecisions | None]:
         """The tuner after some iterations, of `iteration_s` by the median, with `self.decisions`; and the decisions to
         use from now on, None for no others."""
         if self.best is None:
@@ -48,7 +48,7 @@ class Tuner:
             min(self.best, Tried(iteration_s, self.decisions), key=lambda tried: tried.iteration_s),
         )
 
-    def _watch(self, iteration_s: float, measured: HostTraffic) -> tuple[Tuner, AggregationDecisions | None]:
+    def _watch(self, iteration_s: float, measured: HostTraffic) -> tuple[MastersTuner, AggregationDecisions | None]:
         if self.usual_s is None:
             return replace(self, usual_s=iteration_s), None
         if abs(iteration_s / self.usual_s - 1) <= TRIGGER:
@@ -61,7 +61,7 @@ class Tuner:
 
     def _improve(
         self, iteration_s: float, measured: HostTraffic, best: Tried
-    ) -> tuple[Tuner, AggregationDecisions | None]:
+    ) -> tuple[MastersTuner, AggregationDecisions | None]:
         if iteration_s > best.iteration_s * (1 + TRIGGER) or self.steps == MOST_STEPS:
             return self._settle(best)
         worst = most_blamed(measured)
@@ -71,8 +71,8 @@ class Tuner:
             return self._settle(best)
         return replace(self, decisions=tuned, best=best, steps=self.steps + 1, blamed=blamed, moves=moves), tuned
 
-    def _settle(self, best: Tried) -> tuple[Tuner, AggregationDecisions | None]:
+    def _settle(self, best: Tried) -> tuple[MastersTuner, AggregationDecisions | None]:
         """The best plan stays, and its time is the usual one from now on."""
         outgrown = self.usual_s is not None and best.iteration_s > self.usual_s * (1 + TRIGGER)
         changed = best.decisions.chunks != self.decisions.chunks
-        return Tuner(best.decisions, best.iteration_s, outgrown=outgrown), best.decisions if changed else None
+        return MastersTuner(best.decisions, best.iteration_s, outgrown=outgrown), best.decisions if changed else None

@@ -35,7 +35,7 @@ def test_things_are_never_more_than_allowed() -> None:
     assert proportional(5, [0, 0]) == [3, 2]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(GROUPS, st.integers(1, 40), st.data())
 def test_masters_are_shared_out_within_one_of_proportional(sizes: list[int], chunks: int, data: st.DataObject) -> None:
     groups = of_sizes(sizes)

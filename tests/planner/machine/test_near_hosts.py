@@ -7,8 +7,8 @@ import pytest
 
 from treadle.planner.errors import InputError
 from treadle.planner.machine.clustering import clustered, group_count
-from treadle.planner.machine.embedding import embedded, exponent
-from treadle.planner.machine.near_hosts import near_hosts, separation
+from treadle.planner.machine.embedding import embedded
+from treadle.planner.machine.near_hosts import divisions, near_hosts, separation
 from treadle.planner.machine.paia import affinity_accuracy, shared_places
 
 Costs = list[list[int]]
@@ -96,12 +96,12 @@ def test_groups_and_elasticities_that_cannot_be_are_refused() -> None:
         clustered(points, 2, elasticity=2.5)
 
 
-def test_alpha_follows_the_noise_between_two_probes() -> None:
-    clean, _ = planted(4, 4, 0.0)
-    first, second = (planted(1, 16, 1.0, seed)[0] for seed in (0, 1))
-    spread = [[cost + abs(i - j) for j, cost in enumerate(row)] for i, row in enumerate(clean)]
-    assert exponent(spread, spread) == 1
-    assert exponent(first, second) == 2
+def test_the_alpha_is_that_of_the_groups_that_are_farther_apart() -> None:
+    costs, _ = planted(10, 3, 1.0, seed=1)
+    two, one = divisions(costs, [10])
+    assert (two.embedded.alpha, one.embedded.alpha) == (2, 1)
+    assert separation(costs, two.groups) < separation(costs, one.groups)
+    assert near_hosts(costs, 10) == one
 
 
 def test_embedding_costs_takes_noise_out_of_positions() -> None:

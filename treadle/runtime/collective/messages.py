@@ -8,6 +8,7 @@ compiled code runs over shared memory and TCP (`wire`). `grouped` has the carrie
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor, distributed
 
 from treadle.codegen import emit
-from treadle.codegen.collective.actions import Range, script_of
+from treadle.codegen.collective.actions import Action, Range, script_of
 from treadle.codegen.collective.msccl import xml
 from treadle.codegen.collective.program import CollectiveProgram, RankProgram
 from treadle.codegen.collective.symbolic import UNSPECIFIED
@@ -76,7 +77,9 @@ def executor(
 
 def on_wire(program: CollectiveProgram, wire: RankWire, *, inplace: bool, cut: int = 1) -> Executor:
     """The executor of the rank of `wire`."""
-    return Executor(program, wire.rank, OnWire(program, wire, inplace=inplace), inplace=inplace, cut=cut)
+    script = script_of(program, wire.rank, inplace=inplace)
+    carrier = OnWire(wire, script, len(program.ranks), f"{inplace} {program!r}")
+    return Executor(program, wire.rank, carrier, inplace=inplace, cut=cut)
 
 
 def require_runnable(program: CollectiveProgram, group: Any) -> None:
@@ -173,14 +176,17 @@ class Carrier(Protocol):
 
 
 class OnWire:
-    """Actions on the CPU, over the wire of a group."""
+    """Actions on the CPU, over the wire of a group of `ranks`. `what` names the program, the same on all of them;
+    `streams` is the number of the one over which each action sends to another host."""
 
     device = "cpu"
 
-    def __init__(self, program: CollectiveProgram, wire: RankWire, *, inplace: bool) -> None:
+    def __init__(
+        self, wire: RankWire, script: Sequence[Action], ranks: int, what: str, streams: Sequence[int] = ()
+    ) -> None:
         self.wire = wire
-        self.tables = WireScript(script_of(program, wire.rank, inplace=inplace), len(program.ranks))
-        self.what = text_digest(f"{inplace} {program!r}")
+        self.tables = WireScript(script, ranks, streams)
+        self.what = text_digest(what)
 
     def carry(self, buffers: dict[str, Tensor], width: int, op: str, elements: int) -> None:
         # Calls of other sizes may have chunks of the same width.

@@ -22,7 +22,7 @@ from treadle.planner.passes.aggregation.retune import (
     quicktune,
 )
 from treadle.planner.passes.aggregation.traffic import pair_bytes
-from treadle.planner.passes.aggregation.tuner import MOST_STEPS, Tuner
+from treadle.planner.passes.aggregation.tuner import MOST_STEPS, MastersTuner
 
 FLAT: Groups = ((0, 1, 2, 3, 4, 5, 6, 7),)
 SLOW_LINKS = [[0, 4, 4, 4], [4, 0, 10, 10], [4, 10, 0, 10], [4, 10, 10, 0]]
@@ -191,7 +191,9 @@ def measured(decisions: AggregationDecisions, slow: dict[int, int]) -> tuple[flo
     )
 
 
-def steps(tuner: Tuner, slow: Callable[[int], dict[int, int]], count: int) -> Iterator[tuple[Tuner, float]]:
+def steps(
+    tuner: MastersTuner, slow: Callable[[int], dict[int, int]], count: int
+) -> Iterator[tuple[MastersTuner, float]]:
     """The tuner and the time of an iteration, step by step."""
     for step in range(count):
         time, traffic = measured(tuner.decisions, slow(step))
@@ -205,7 +207,7 @@ def steps(tuner: Tuner, slow: Callable[[int], dict[int, int]], count: int) -> It
 def test_a_host_that_turns_slow_is_noticed_and_planned_around(groups: Groups) -> None:
     """Host 2 has a third of its rate from the third step on; all of it again from the twentieth."""
     decisions = decisions_on(problem_on(groups, size_bytes=16 << 20), groups, 64)
-    states = list(steps(Tuner(decisions), lambda step: {2: 3} if 2 <= step < 19 else {}, 36))
+    states = list(steps(MastersTuner(decisions), lambda step: {2: 3} if 2 <= step < 19 else {}, 36))
     times = [time for _, time in states]
     assert times[2] > 2.5 * times[0]
     assert times[3] < 0.65 * times[2]  # one step later
@@ -215,7 +217,7 @@ def test_a_host_that_turns_slow_is_noticed_and_planned_around(groups: Groups) ->
 
 
 def test_nothing_changes_while_times_vary_by_less_than_a_fifth() -> None:
-    tuner = Tuner(unit_chunks(FLAT, 16))
+    tuner = MastersTuner(unit_chunks(FLAT, 16))
     _, traffic = measured(tuner.decisions, {})
     for time in (1.0, 1.15, 0.85, 1.19):
         tuner, decided = tuner.step(time, traffic)
@@ -226,7 +228,7 @@ def test_nothing_changes_while_times_vary_by_less_than_a_fifth() -> None:
 def test_moves_double_while_the_same_host_is_blamed_and_steps_end() -> None:
     decisions = decisions_on(problem_on(FLAT, size_bytes=16 << 20), FLAT, 256)
     blames = HostTraffic(*_loads([9.0, *[1.0] * 7]))
-    tuner = Tuner(decisions, usual_s=1.0)
+    tuner = MastersTuner(decisions, usual_s=1.0)
     moves = []
     for _ in range(MOST_STEPS + 3):
         tuner, decided = tuner.step(2.0, blames)
@@ -239,7 +241,7 @@ def test_moves_double_while_the_same_host_is_blamed_and_steps_end() -> None:
 def test_a_plan_that_makes_iterations_slower_is_taken_back() -> None:
     decisions = unit_chunks(FLAT, 16)
     first, traffic = measured(decisions, {2: 3})
-    tuner, tried = Tuner(decisions, usual_s=first / 2).step(first, traffic)
+    tuner, tried = MastersTuner(decisions, usual_s=first / 2).step(first, traffic)
     assert tried is not None
     tuner, decided = tuner.step(first * 1.5, traffic)
     assert decided is not None

@@ -62,7 +62,7 @@ inline void Wire::leave(int index) {
 inline void Wire::offer(int index, int64_t ready_bytes) {
     State &state = states[size_t(index)];
     if (!state.ready) {
-        auto &leaving = peers[size_t(action(index).sends.peer)]->leaving;
+        auto &leaving = out(index).leaving;
         leaving.insert(std::lower_bound(leaving.begin(), leaving.end(), index), index);
     }
     state.ready = ready_bytes;
@@ -77,7 +77,7 @@ inline void Wire::start(int index) {
     if (sends && !receives && it.terms == 1 && !it.has_target) {
         state.source = first;
         offer(index, state.bytes);
-        push(*peers[size_t(it.sends.peer)]);
+        push(out(index));
         return value(index);
     }
     if (it.has_target)
@@ -105,7 +105,7 @@ inline void Wire::start(int index) {
         done += part;
         if (sends) {
             offer(index, done);
-            push(*peers[size_t(it.sends.peer)]);
+            push(out(index));
         }
         if (done < state.bytes) pump();
     }
@@ -135,7 +135,7 @@ inline void Wire::take(int index, const char *data, int64_t bytes) {
         const int64_t whole = state.got == state.bytes ? state.got : state.got - state.got % unit;
         if (whole > state.ready) {
             offer(index, whole);
-            push(*peers[size_t(action(index).sends.peer)]);
+            push(out(index));
         }
     }
     if (state.got == state.bytes) value(index);

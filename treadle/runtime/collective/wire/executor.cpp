@@ -46,9 +46,8 @@ int Wire::guarded() {
     try {
         return go();
     } catch (const Lost &error) {
-        Peer *const peer = error.rank == rank ? nullptr : peers[size_t(error.rank)].get();
-        const int lost = peer ? origin(*peer) : error.rank;
-        return fail(lost, lost == error.rank ? error.what() : relayed(*peer, lost));
+        const int lost = error.rank == rank ? rank : origin(error.rank);
+        return fail(lost, lost == error.rank ? error.what() : relayed(*stream(error.rank, 0), lost));
     } catch (const std::bad_alloc &) {
         return fail(rank, "out of memory");
     }
@@ -56,19 +55,22 @@ int Wire::guarded() {
 
 API uint64_t wire_board_bytes(int ranks) { return Board::bytes(uint64_t(ranks)); }
 
-// By rank: the socket to it, -1 for this rank, which stays the caller's; its place among the ranks that share `board`,
+// By rank: `streams` sockets to it, which stay the caller's, -1 where there is none; its place among the ranks that share `board`,
 // -1 for one of another host; and the nanoseconds added to each of its messages.
-API void *wire_open(int rank, int ranks, const int32_t *files, const int32_t *places, const uint64_t *alphas, void *board, int near) {
+API void *wire_open(int rank, int ranks, int streams, const int32_t *files, const int32_t *places, const uint64_t *alphas, void *board, int near) {
     auto wire = std::make_unique<Wire>();
     wire->rank = rank;
+    wire->ranks = ranks;
+    wire->streams = streams;
     wire->place = places[rank];
     wire->board = {static_cast<char *>(board), uint64_t(near)};
-    for (int other = 0; other < ranks; ++other) {
+    for (int each = 0; each < ranks * streams; ++each) {
+        const int other = each / streams;
         wire->peers.push_back(nullptr);
-        if (files[other] < 0) continue;
+        if (files[each] < 0) continue;
         auto peer = std::make_unique<Peer>();
         peer->rank = other;
-        peer->file = files[other];
+        peer->file = files[each];
         peer->place = places[other];
         if (board && places[other] >= 0) {
             peer->in = wire->board.ring(places[other], places[rank]);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from socket import socket
 from threading import Lock
 from typing import Any
 
@@ -16,8 +17,9 @@ _wires: list[tuple[Any, RankWire]] = []
 _lock = Lock()
 
 
-def wire_of(group: Any) -> RankWire:
-    """The wire of a process group. The first call for a group is made by all of its ranks together.
+def wire_of(group: Any, streams: int = 1) -> RankWire:
+    """The wire of a process group. The first call for a group is made by all of its ranks together, and says how many
+    `streams` there are between two ranks of different hosts.
 
     Raises on all ranks alike: InputError for a latency that is no number, MissingBackendError where one rank has no
     compiler.
@@ -25,10 +27,10 @@ def wire_of(group: Any) -> RankWire:
     with _lock:
         for known in [known for known, _ in _wires if not stands(known)]:
             close_wire(known)
-        return next((wire for known, wire in _wires if known is group), None) or _connected(group)
+        return next((wire for known, wire in _wires if known is group), None) or _connected(group, streams)
 
 
-def _connected(group: Any) -> RankWire:
+def _connected(group: Any, streams: int) -> RankWire:
     rank, ranks = distributed.get_rank(group), distributed.get_world_size(group)
 
     def gather(value: Any) -> list[Any]:
@@ -37,11 +39,13 @@ def _connected(group: Any) -> RankWire:
         return values
 
     latency = agreed(lambda: (library(), added_us())[1], group)
-    sockets = connect(rank, ranks, gather)
+    sockets: list[list[socket | None]] = []
     try:
-        wire = RankWire(rank, sockets, latency)
+        sockets.extend(connect(rank, ranks, gather) for _ in range(streams))
+        wire = RankWire(rank, sockets[0], latency, more=sockets[1:])
     except BaseException:
-        close(sockets)
+        for each in sockets:
+            close(each)
         raise
     _wires.append((group, wire))
     return wire

@@ -14,7 +14,7 @@ constexpr uint32_t SILENT_MS = 4000;
 constexpr int AFTER_LAST_STEP = -1, NO_STEP = -2;
 
 inline void Wire::raise_lost(const Peer &peer, uint32_t lost) const {
-    if (lost >= peers.size()) peer.lose("sent what is no message");
+    if (lost >= uint32_t(ranks)) peer.lose("sent what is no message");
     throw Lost(int(lost), relayed(peer, int(lost)));
 }
 
@@ -24,14 +24,21 @@ inline std::string Wire::relayed(const Peer &peer, int lost) const {
     return "rank " + std::to_string(lost) + " was lost, reported by " + relayer;
 }
 
+// Whether nothing comes from a rank any more: its streams do not end all at once.
+inline bool Wire::gone(int other) const {
+    for (int number = 0; number < streams; ++number)
+        if (const Peer *const peer = stream(other, number); peer && !peer->ended) return false;
+    return true;
+}
+
 // Throws where something is missing that a peer which is gone will not send or take.
 inline void Wire::require_all() {
     for (size_t index = 0; index < states.size(); ++index) {
         const State &state = states[index];
         const Action &it = program->actions[index];
         const int from = it.receives.peer, to = it.sends.peer;
-        if (from >= 0 && peers[size_t(from)]->ended && std::max(state.got, state.held) < state.bytes) peers[size_t(from)]->lose("ended");
-        if (to >= 0 && !state.left && peers[size_t(to)]->ended) peers[size_t(to)]->lose("ended");
+        if (from >= 0 && std::max(state.got, state.held) < state.bytes && gone(from)) stream(from, 0)->lose("ended");
+        if (to >= 0 && !state.left && out(int(index)).ended) out(int(index)).lose("ended");
     }
 }
 
@@ -80,12 +87,20 @@ inline int Wire::origin(Peer &peer) {
             Frame frame;
             std::memcpy(&frame, peer.stage.get() + peer.begin, sizeof frame);
             peer.begin += sizeof frame;
-            if (frame.kind == LOST && frame.tag < peers.size()) return int(frame.tag);
+            if (frame.kind == LOST && frame.tag < uint32_t(ranks)) return int(frame.tag);
             if (frame.kind != DATA) return peer.rank;
             peer.rest = frame.bytes;
         } else if (!fill_stage(peer))
             return peer.rank;
     }
+}
+
+// By all of its streams, of which a part may have ended before it could name one.
+inline int Wire::origin(int other) {
+    for (int number = 0; number < streams; ++number)
+        if (Peer *const peer = stream(other, number))
+            if (const int lost = origin(*peer); lost != other) return lost;
+    return other;
 }
 
 // Sends what is left of the frame that is on its way, and this one; the stream ends where only a part of it fits. False

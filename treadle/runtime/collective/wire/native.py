@@ -47,6 +47,7 @@ class _Action(ctypes.Structure):
         ("has_target", _INTEGER),
         ("receives", _End),
         ("sends", _End),
+        ("stream", _INTEGER),
         ("value", _INTEGER * 2),
         ("leave", _INTEGER * 2),
         ("behind", _INTEGER * 2),
@@ -74,7 +75,7 @@ def library() -> Any:
     pointer, integer = ctypes.c_void_p, ctypes.c_int
     for name, result, arguments in (
         ("wire_board_bytes", ctypes.c_uint64, [integer]),
-        ("wire_open", pointer, [integer, integer, pointer, pointer, pointer, pointer, integer]),
+        ("wire_open", pointer, [integer, integer, integer, pointer, pointer, pointer, pointer, integer]),
         ("wire_close", None, [pointer]),
         ("wire_program", pointer, [pointer, integer, pointer, integer, integer]),
         ("wire_forget", None, [pointer]),
@@ -93,13 +94,20 @@ class RankWire:
     """Streams to all other ranks: `sockets` by rank, None at this one's own place, closed with it. All ranks run the
     same programs over them in the same order. Ranks of one host, whose sockets are of the family AF_UNIX, exchange
     through memory that they share, unless `sharing` is off. `latency_us` is added to the time of every message from
-    another host, where a lab stands for a slower network.
+    another host, where a lab stands for a slower network. `more` are further streams like `sockets`, over which
+    messages to other hosts are spread.
     """
 
     def __init__(
-        self, rank: int, sockets: Sequence[socket | None], latency_us: float = 0.0, *, sharing: bool = True
+        self,
+        rank: int,
+        sockets: Sequence[socket | None],
+        latency_us: float = 0.0,
+        *,
+        sharing: bool = True,
+        more: Sequence[Sequence[socket | None]] = (),
     ) -> None:
-        self.rank, self.sockets, ranks = rank, sockets, len(sockets)
+        self.rank, self.sockets, self.more, ranks = rank, sockets, more, len(sockets)
         self.lock, self.stopping = Lock(), False
         shared = share(rank, sockets, library().wire_board_bytes) if sharing else None
         self.board = None if shared is None else shared[0]
@@ -108,10 +116,16 @@ class RankWire:
         delays = [
             0 if each is None or (sharing and each.family == AF_UNIX) else round(latency_us * 1000) for each in sockets
         ]
+        streams = [
+            -1 if each is None or (number and places[other] >= 0) else each.fileno()
+            for other in range(ranks)
+            for number, each in enumerate((sockets[other], *(stream[other] for stream in more)))
+        ]
         self.handle: int | None = library().wire_open(
             rank,
             ranks,
-            (_INTEGER * ranks)(*(-1 if each is None else each.fileno() for each in sockets)),
+            1 + len(more),
+            (_INTEGER * len(streams))(*streams),
             (_INTEGER * ranks)(*places),
             (ctypes.c_uint64 * ranks)(*delays),
             None if self.board is None else ctypes.addressof(ctypes.c_char.from_buffer(self.board)),
@@ -130,14 +144,16 @@ class RankWire:
             if self.handle is not None:
                 library().wire_close(self.handle)
                 self.handle = None
-            close(self.sockets)
+            for each in (self.sockets, *self.more):
+                close(each)
             self.lock.release()
 
 
 class WireScript:
-    """A script as tables of the compiled code."""
+    """A script as tables of the compiled code. `streams`: the number of the one over which each action sends to another
+    host, modulo those of a wire; by default the first."""
 
-    def __init__(self, script: Sequence[Action], ranks: int) -> None:
+    def __init__(self, script: Sequence[Action], ranks: int, streams: Sequence[int] = ()) -> None:
         lists: list[int] = []
         starts: tuple[list[list[int]], list[list[int]]] = ([[] for _ in script], [[] for _ in script])
         for index, action in enumerate(script):
@@ -163,12 +179,13 @@ class WireScript:
                 action.writes is not None,
                 end(action.receives, "src"),
                 end(action.sends, "dst"),
+                stream,
                 listed(value),
                 listed(leave),
                 listed(action.behind),
                 len(action.after) + len(action.after_leaving),
             )
-            for action, value, leave in zip(script, *starts, strict=True)
+            for action, stream, value, leave in zip(script, streams or [0] * len(script), *starts, strict=True)
         ]
         self.script = script
         self.reduces = any(len(each.reads) + (each.receives is not None) > 1 for each in script)

@@ -23,6 +23,7 @@ struct Action {
     Range writes;
     int32_t has_target;
     End receives, sends;
+    int32_t stream;              // over which it sends, to a rank of another host
     int32_t value[2], leave[2];  // (first, count) in the lists: actions that its value, and its leaving, let start
     int32_t behind[2];           // actions that send from where it receives to
     int32_t waits;               // how many of both this one waits for

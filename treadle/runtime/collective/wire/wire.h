@@ -10,10 +10,10 @@
 namespace treadle {
 
 struct Wire {
-    int rank = 0, place = -1;
+    int rank = 0, ranks = 0, place = -1, streams = 1;  // `streams` to each rank of another host
     Board board{};
-    std::vector<std::unique_ptr<Peer>> peers;
-    std::vector<Peer *> near, far;  // over rings, over sockets
+    std::vector<std::unique_ptr<Peer>> peers;  // by rank and stream; one on this host has the first only
+    std::vector<Peer *> near, far;             // over rings, over sockets
     std::string message;
     int failed = 0, at = -1;
     uint32_t calls = 0;
@@ -33,6 +33,12 @@ struct Wire {
 
     char *where(const Range &range) const { return call.buffers[range.buffer] + int64_t(range.first) * call.width; }
     const Action &action(int index) const { return program->actions[size_t(index)]; }
+    Peer *stream(int other, int number) const { return peers[size_t(other * streams + number)].get(); }
+    Peer &out(int index) const {
+        const Action &it = action(index);
+        Peer *const first = stream(it.sends.peer, 0);
+        return first->out ? *first : *stream(it.sends.peer, it.stream % streams);
+    }
 
     // actions.h: how actions start, take what arrives and end
     void begin(const Program &next);
@@ -76,11 +82,13 @@ struct Wire {
     // loss.h: what happens when a rank is lost
     [[noreturn]] void raise_lost(const Peer &peer, uint32_t lost) const;
     std::string relayed(const Peer &peer, int lost) const;
+    bool gone(int other) const;
     void require_all();
     void require_answers() const;
     bool due();
     int waiting_action(int lost) const;
     int origin(Peer &peer);
+    int origin(int other);
     bool send_lost(Peer &peer, const Frame &frame);
     void send_lost_to_all(int lost);
     int fail(int lost, const std::string &what);

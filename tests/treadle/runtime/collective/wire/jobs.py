@@ -16,9 +16,10 @@ FOUR_HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4")
 
 
 def start(
-    addresses: Sequence[str], work: Callable[[RankWire, Connection], None]
+    addresses: Sequence[str], work: Callable[[RankWire, Connection], None], streams: int = 1
 ) -> tuple[list[multiprocessing.process.BaseProcess], list[Connection]]:
-    """A process for each rank, which runs `work` on its wire; and a pipe to each. Ranks of one address share a host."""
+    """A process for each rank, which runs `work` on its wire; and a pipe to each. Ranks of one address share a host;
+    those of two have `streams` between them."""
     library()
     context = multiprocessing.get_context("fork")
     pipes = [context.Pipe() for _ in addresses]
@@ -30,15 +31,17 @@ def start(
             own.send(value)
             return list(own.recv())
 
-        work(RankWire(rank, connect(rank, len(addresses), gather, addresses[rank])), own)
+        first, *more = [connect(rank, len(addresses), gather, addresses[rank]) for _ in range(streams)]
+        work(RankWire(rank, first, more=more), own)
 
     processes = [context.Process(target=run, args=(rank,), daemon=True) for rank in range(len(addresses))]
     for process in processes:
         process.start()
     here = [pipe[0] for pipe in pipes]
-    met = [pipe.recv() for pipe in here]
-    for pipe in here:
-        pipe.send(met)
+    for _ in range(streams):
+        met = [pipe.recv() for pipe in here]
+        for pipe in here:
+            pipe.send(met)
     return processes, here
 
 

@@ -14,10 +14,11 @@ import torch
 
 from tests.codegen.collective.algorithms import ring_allreduce
 from tests.treadle.runtime.collective.wire.jobs import FOUR_HOSTS, ONE_HOST, TWO_HOSTS, answers, start
+from treadle.codegen.collective.actions import script_of
 from treadle.codegen.collective.lower import lower
 from treadle.planner.errors import CheckFailed
 from treadle.runtime import sockets
-from treadle.runtime.collective.messages import on_wire
+from treadle.runtime.collective.messages import Executor, OnWire, on_wire
 from treadle.runtime.collective.wire import groups
 from treadle.runtime.collective.wire.native import RankWire
 
@@ -29,7 +30,10 @@ LATE_SECONDS = 6.0
 
 def calls_without_end(wire: RankWire, pipe: Connection) -> None:
     torch.set_num_threads(1)
-    executor = on_wire(PROGRAM, wire, inplace=True)
+    script = script_of(PROGRAM, wire.rank, inplace=True)
+    streams = [0 if action.sends is None else action.sends.tag for action in script]
+    carrier = OnWire(wire, script, len(PROGRAM.ranks), "ring", streams)
+    executor = Executor(PROGRAM, wire.rank, carrier, inplace=True)
     tensor = torch.ones(300_001)
     pipe.send("ready")
     try:
@@ -39,10 +43,10 @@ def calls_without_end(wire: RankWire, pipe: Connection) -> None:
         pipe.send((str(error), time.monotonic()))
 
 
-def end_one(addresses: tuple[str, ...], how: signal.Signals, seed: int) -> None:
+def end_one(addresses: tuple[str, ...], how: signal.Signals, seed: int, streams: int = 1) -> None:
     dice = random.Random(seed)
     victim, pause = dice.randrange(len(addresses)), dice.uniform(0, 0.2)
-    processes, pipes = start(addresses, calls_without_end)
+    processes, pipes = start(addresses, calls_without_end, streams)
     assert answers(pipes, 30) == ["ready"] * len(addresses)
     time.sleep(pause)
     ended = time.monotonic()
@@ -72,6 +76,12 @@ def test_a_killed_rank_is_named_by_all_others(addresses: tuple[str, ...], seed: 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_an_ended_rank_is_named_by_all_others(addresses: tuple[str, ...], how: signal.Signals) -> None:
     end_one(addresses, how, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_a_rank_that_is_killed_ends_all_of_its_streams(seed: int) -> None:
+    end_one(TWO_HOSTS, signal.SIGKILL, seed, streams=3)
 
 
 def late(wire: RankWire, pipe: Connection) -> None:

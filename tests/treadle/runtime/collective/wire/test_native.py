@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from tests.codegen.collective.algorithms import random_algorithm, ring_allreduce
+from treadle.codegen.collective.actions import script_of
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.program import BlockStep, CollectiveProgram, RankProgram, Threadblock
 from treadle.planner.errors import CheckFailed
-from treadle.runtime.collective.messages import Executor, on_wire
+from treadle.runtime.collective.messages import Executor, OnWire, on_wire
 from treadle.runtime.collective.wire import native as wire_module
 from treadle.runtime.collective.wire.native import RankWire
 
@@ -56,14 +57,25 @@ def trickle(source: socket.socket, target: socket.socket, seed: int) -> None:
 def run(program: CollectiveProgram, inputs: list[Tensor], over: str, op: str = "sum") -> list[Tensor]:
     """The outputs of all ranks, called twice to see that nothing is left over; the second time counts."""
     sockets = pairs(len(inputs), over == "a few bytes")
+    more = [pairs(len(inputs), False) for _ in range(2 * (over == "three streams"))]
     outputs: list[Tensor | None] = [None] * len(inputs)
     wires = [
-        RankWire(rank, sockets[rank], 2000.0 * (over == "latency"), sharing=over == "memory")
+        RankWire(
+            rank,
+            sockets[rank],
+            2000.0 * (over == "latency"),
+            sharing=over == "memory",
+            more=[each[rank] for each in more],
+        )
         for rank in range(len(inputs))
     ]
 
     def work(rank: int) -> None:
         executor = on_wire(program, wires[rank], inplace=program.inplace)
+        if more:
+            script = script_of(program, rank, inplace=program.inplace)
+            streams = [0 if action.sends is None else action.sends.tag for action in script]
+            executor.carrier = OnWire(wires[rank], script, len(inputs), "three streams", streams)
         for _ in range(2):
             outputs[rank] = executor(inputs[rank].clone(), op=op)
 
@@ -97,7 +109,7 @@ def expected(collective_: str, inputs: list[Tensor], root: int) -> list[Tensor |
             return [total if rank == root else None for rank in range(ranks)]
 
 
-@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("over", [*OVER, "three streams"])
 @pytest.mark.parametrize(
     ("name", "inplace"),
     [

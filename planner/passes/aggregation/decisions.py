@@ -57,6 +57,6 @@ class AggregationDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass
     """None for groups that were given."""
     total_bytes: Count
     across_bytes: Count
-    """Of them those between the groups of `near`."""
+    """Those of them between the groups of `near`."""
     time_ns: Count
     rivals: tuple[AggregationRival, ...] = ()

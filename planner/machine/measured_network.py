@@ -38,7 +38,7 @@ ALIKE = log(1.1)
 INSIDE_ALPHA_US, INSIDE_BETA_US_PER_MB = 1.0, 41.943
 """What a link between two processes of one host is taken to cost, which is not measured: a copy through memory."""
 DIMENSIONS, MOST_GROUPS, CLEAR = 3, 16, 0.25
-"""Dimensions of the embedding of hosts, the most groups that are tried, and the separation below which they may be chance."""
+"""Dimensions of the embedding, the most groups that are tried, and the separation below which they may be chance."""
 NIC_GBPS = 8.388608e6
 """Gb/s of a NIC of 1 ns per MiB."""
 

@@ -60,8 +60,9 @@ def command(
     \b
       treadle plan aggregation --costs costs.json --size 64MiB -o plan.json
 
-    Every chunk is added up by a local master in each group, then by one of these, and goes back over the same links, so that
-    little crosses between groups. One level, where each chunk goes straight to its master, is taken if it is faster.
+    Every chunk is added up by a local master in each group, then by one of these, and goes back over the same links, so
+    that little crosses between groups. One level, where each chunk goes straight to its master, is taken if it is
+    faster.
     """
     if (costs is None) == (problem is None):
         raise UsageError("give either --costs or --problem")

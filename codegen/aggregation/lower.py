@@ -1,11 +1,11 @@
 """An aggregation plan as an allreduce of the collective pass, which all its targets, checks and runtimes take.
 
 A chunk is summed up at its global master: members send to the master of their group, these to the global one, and the
-total goes back the same way. A message waits only for what its sender adds to the chunk, so sums of other groups may
-arrive at the global master before those of its own members, and totals leave as soon as they are complete.
+total goes back over the same links. A message waits only for what its sender adds to the chunk, so sums of other groups
+may arrive at the global master before those of its own members, and totals leave as soon as they are complete.
 
-Where a host has several ranks, each of them stands for the host in every so many-th chunk: the others hand it what they
-have, and get the total from it.
+Where a host has several ranks, each of them stands for the host in its share of the chunks, in turns: the others hand
+it what they have, and get the total from it.
 """
 
 from __future__ import annotations

@@ -36,9 +36,9 @@ Groups = Sequence[Sequence[int]]
 ALIKE = log(1.1)
 """Rates this near to each other, as logarithms, count as equal: measuring twice gives no less."""
 INSIDE_ALPHA_US, INSIDE_BETA_US_PER_MB = 1.0, 41.943
-"""What a link between two processes of one host is taken to cost, which nobody measured: a copy through memory."""
+"""What a link between two processes of one host is taken to cost, which is not measured: a copy through memory."""
 DIMENSIONS, MOST_GROUPS, CLEAR = 3, 16, 0.25
-"""Of the embedding of hosts, the most groups that are tried, and the separation below which they may be chance."""
+"""Dimensions of the embedding, the most groups that are tried, and the separation below which they may be chance."""
 NIC_GBPS = 8.388608e6
 """Gb/s of a NIC of 1 ns per MiB."""
 
@@ -49,7 +49,7 @@ def nics_ns(ns_per_MiB: Matrix) -> tuple[int, ...]:
 
 
 def uplinks_ns(ns_per_MiB: Matrix, groups: Groups) -> tuple[Fraction, ...]:
-    """ns per MiB of the uplink of each group, all its hosts together; none where there is one group."""
+    """ns per MiB of the uplink of each group, all its hosts together; none for one group only."""
     if len(groups) < 2:
         return ()
     nics = nics_ns(ns_per_MiB)

@@ -1,4 +1,4 @@
-"""What other ways of summing come to, counted for the checker: the ring, and masters shared out evenly.
+"""What other schemes of summing come to, counted for the checker: the ring, and masters shared out evenly.
 
 Even masters: groups have global masters in proportion to their sizes, and hosts of a group equal numbers of chunks as
 local masters and of those as global ones. What whole parts leave goes one by one to the largest remainders,

@@ -81,7 +81,7 @@ def counted(decisions: AggregationDecisions) -> Counted:
 
 
 def fill_ns(problem: AggregationProblem, largest: int, levels: int) -> int:
-    """How long the largest chunk takes through its rounds by itself, at the slowest NIC."""
+    """How long the largest chunk takes through its rounds alone, at the slowest NIC."""
     return ceil(Fraction(largest * max(nics(problem.ns_per_MiB)) * 2 * levels, MIB))
 
 

@@ -35,7 +35,7 @@ class Embedding(Record, frozen=True, kw_only=True):
 
 
 class AggregationRival(Record, frozen=True, kw_only=True):
-    """What another way of summing is predicted to take on these hosts."""
+    """What another scheme is predicted to take on these hosts."""
 
     name: Name
     time_ns: Count
@@ -57,6 +57,6 @@ class AggregationDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass
     """None for groups that were given."""
     total_bytes: Count
     across_bytes: Count
-    """Of them those between the groups of `near`."""
+    """Those of them between the groups of `near`."""
     time_ns: Count
     rivals: tuple[AggregationRival, ...] = ()

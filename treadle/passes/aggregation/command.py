@@ -55,13 +55,14 @@ def command(
     output: Annotated[str, document_option("plan", "The plan to write.")],
     as_json: Json = False,
 ) -> None:
-    """Plan an allreduce on hosts that nobody placed: groups of near ones, and masters that add up each chunk.
+    """Plan an allreduce on hosts whose places are unknown: groups of near ones, and masters that add up each chunk.
 
     \b
       treadle plan aggregation --costs costs.json --size 64MiB -o plan.json
 
-    Every chunk is added up by a local master in each group, then by one of these, and goes back the same way, so that
-    little crosses between groups. One level, where each chunk goes straight to its master, is taken if it is faster.
+    Every chunk is added up by a local master in each group, then by one of these, and goes back over the same links, so
+    that little crosses between groups. One level, where each chunk goes straight to its master, is taken if it is
+    faster.
     """
     if (costs is None) == (problem is None):
         raise UsageError("give either --costs or --problem")
@@ -95,7 +96,7 @@ def command(
 
 
 def describe(plan: Plan[AggregationDecisions]) -> None:
-    """Print the figures of the plan, its groups, and what other ways of summing would take."""
+    """Print the figures of the plan, its groups, and what other schemes would take."""
     from treadle.passes.aggregation.words import group_names, links, named, why
 
     decisions, proof = plan.decisions, plan.certificate

@@ -94,5 +94,5 @@ def _rivals(decisions: AggregationDecisions) -> Table:
         )
         for each in sorted(decisions.rivals, key=lambda each: each.time_ns)
     )
-    caption = f"Other ways of summing on these hosts; {OTHER[decisions.levels]} has the other number of levels."
+    caption = f"Other schemes on these hosts; {OTHER[decisions.levels]} has the other number of levels."
     return Table(("scheme", "predicted", "between groups", "of the plan"), (mine, *rows), caption)

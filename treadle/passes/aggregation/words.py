@@ -17,7 +17,7 @@ OTHER = {1: "two-level", 2: "flat"}
 
 
 class Duties(NamedTuple):
-    """Of one host: of how many bytes it is the master of its group, and of how many the global one."""
+    """One host: of how many bytes it is the master of its group, and of how many the global one."""
 
     local_bytes: int
     top_bytes: int

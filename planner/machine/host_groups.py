@@ -24,8 +24,8 @@ def host_groups(costs: HostCosts, seed: int = 0) -> Groups:
     """The groups of near hosts, each ascending, ordered by their first host; one group where the hosts are alike.
 
     Of all numbers of groups from 2 to twice the square root of the hosts, and of latencies, of rates and of both, those
-    with the best mean silhouette count (Rousseeuw, "Silhouettes"). Of more than ALL_NUMBERS hosts only the number of PLink is
-    tried, and more than MOST_HOSTS are one group: grouping them would take minutes. Deterministic in `seed`.
+    with the best mean silhouette count (Rousseeuw, "Silhouettes"). Of more than ALL_NUMBERS hosts only the number of PLink
+    is tried, and more than MOST_HOSTS are one group: grouping them would take minutes. Deterministic in `seed`.
     """
     both = () if costs.ns_per_MiB is None else (costs.ns_per_MiB, _together(costs.latency_ns, costs.ns_per_MiB))
     return _clearest(len(costs.names), (*both, costs.latency_ns), seed)
@@ -71,7 +71,7 @@ def _grouped(matrix: Rows, number: int, seed: int) -> tuple[float, Groups]:
 
 
 def _by_chance(matrix: Rows, number: int, seed: int) -> float:
-    """How far apart the groups are that are found where there are none."""
+    """How far apart groups are that are found by chance."""
     chance = random.Random(seed)
     return max(_grouped(_shuffled(matrix, chance), number, seed)[0] for _ in range(SHUFFLES))
 

@@ -13,7 +13,7 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from treadle.aggregate.tuning import Answer, Measured
+from treadle.aggregate.tuning import PlanChange, MeasuredCalls
 from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.passes.aggregation.check import check
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions
@@ -39,12 +39,12 @@ class Autotune:
         self.time_s = 0.0
         """Time of an iteration when it was measured last."""
 
-    def decide(self, measured: Measured) -> Answer:
+    def decide(self, measured: MeasuredCalls) -> PlanChange:
         """After some iterations under the tuner's decisions. The first ones count for nothing: connections have just
         opened."""
         if not self.warm:
             self.warm = True
-            return Answer()
+            return PlanChange()
         before, usual_s, time_s = self.tuner.decisions, self.tuner.usual_s, measured.time_ns / 1e9
         tuner, decisions = self.tuner.step(time_s, _traffic(before, measured))
         seen = f"iteration {measured.iteration}: {_ms(time_s)}"
@@ -52,16 +52,16 @@ class Autotune:
             seen += f", usually {_ms(usual_s)}"
         if decisions is not None and not self._passes(decisions, seen):
             self.tuner = MastersTuner(before)
-            return Answer()
+            return PlanChange()
         self.tuner, self.time_s = tuner, time_s
         probe = _probe_bytes(measured) if tuner.outgrown else None
         if decisions is not None:
             log.info(f"{seen}; {moved(before, decisions)}")
         if probe is not None:
             log.info(f"{seen}; balanced masters are not enough, the links are probed again")
-        return Answer(decisions=decisions, probe_bytes=probe)
+        return PlanChange(decisions=decisions, probe_bytes=probe)
 
-    def regroup(self, bytes_per_second: list[list[float]]) -> Answer:
+    def regroup(self, bytes_per_second: list[list[float]]) -> PlanChange:
         """Plan for the rates that were probed, if that is predicted to be better than what is done now; the tuner goes
         back if it is not."""
         from treadle.planner.passes.aggregation.planning import AggregationOptions, plan_aggregation
@@ -73,10 +73,10 @@ class Autotune:
         said = f"predicted {_ms(held.time_ns / 1e9)} on the links as they are, {_ms(planned.time_ns / 1e9)} regrouped"
         if planned.time_ns > WORTH * held.time_ns or not self._passes(planned, said):
             log.info(f"{said}; groups stay")
-            return Answer()
+            return PlanChange()
         log.info(f"{said}: {planned.levels} levels, groups {'; '.join(map(_names(planned), planned.groups))}")
         self.tuner = MastersTuner(planned, self.time_s, Tried(self.time_s, now))
-        return Answer(decisions=planned)
+        return PlanChange(decisions=planned)
 
     def _passes(self, decisions: AggregationDecisions, seen: str) -> bool:
         findings = check(decisions)
@@ -109,7 +109,7 @@ def _tops(decisions: AggregationDecisions) -> Counter[int]:
     return Counter(chunk.top for chunk in decisions.chunks)
 
 
-def _traffic(decisions: AggregationDecisions, measured: Measured) -> HostTraffic:
+def _traffic(decisions: AggregationDecisions, measured: MeasuredCalls) -> HostTraffic:
     """By hosts, what ranks measured. Bytes are those of the plan's messages."""
     scale = measured.bytes_summed / decisions.problem.size_bytes
     sent = pair_bytes(len(decisions.problem.hosts), decisions.groups, decisions.chunks) * scale
@@ -145,7 +145,7 @@ def _costs(decisions: AggregationDecisions, rates: Matrix) -> tuple[tuple[int, .
     return tuple(tuple(cost(i, j) for j in range(len(known))) for i in range(len(known)))
 
 
-def _probe_bytes(measured: Measured) -> int:
+def _probe_bytes(measured: MeasuredCalls) -> int:
     """What a link carries in some milliseconds, at the rate that all connections of a rank have together."""
     sums = [sum(rate for rate in row if not isnan(rate)) for row in measured.bytes_per_second]
     return int(min(MOST_PROBE, max(LEAST_PROBE, median(sums) * PROBE_SECONDS)))

@@ -25,7 +25,7 @@ LEADER = 0
 log = logging.getLogger("treadle.aggregate")
 
 
-class Measured(NamedTuple):
+class MeasuredCalls(NamedTuple):
     """What the ranks report of iterations under one plan; matrices are by rank, from row to column, NaN where nothing
     was seen."""
 
@@ -41,7 +41,7 @@ class Measured(NamedTuple):
     bytes_per_second: list[list[float]]
 
 
-class Answer(Record, frozen=True, kw_only=True):
+class PlanChange(Record, frozen=True, kw_only=True):
     """The plan from the next iteration on, if another one; or the bytes that each pair of hosts is to exchange now, so
     that the links are measured again."""
 
@@ -52,9 +52,9 @@ class Answer(Record, frozen=True, kw_only=True):
 class PlanDecider(Protocol):
     """Decides on the first rank, on a thread of its own."""
 
-    def decide(self, measured: Measured) -> Answer: ...
+    def decide(self, measured: MeasuredCalls) -> PlanChange: ...
 
-    def regroup(self, bytes_per_second: list[list[float]]) -> Answer:
+    def regroup(self, bytes_per_second: list[list[float]]) -> PlanChange:
         """After a probe, by its rates from rank to rank."""
         ...
 
@@ -85,7 +85,7 @@ class SideChannel:
         self.group, self.decider = group, decider
         self.rank, self.ranks = distributed.get_rank(group), distributed.get_world_size(group)
         self.worker = ThreadPoolExecutor(1, "treadle-autotune") if self.rank == LEADER else None
-        self.deciding: Future[Answer] | None = None
+        self.deciding: Future[PlanChange] | None = None
 
     def report(self, iteration: int, numbers: list[float]) -> None:
         """Send what this rank measured; on the first rank, begin to decide."""
@@ -98,7 +98,7 @@ class SideChannel:
         if rows is not None:
             self._decide(lambda decider: decider.regroup(rows))
 
-    def answer(self) -> Answer:
+    def answer(self) -> PlanChange:
         """What the first rank decided, on all ranks: nothing where it could not decide."""
         text = b""
         if self.deciding is not None:
@@ -109,7 +109,7 @@ class SideChannel:
         if text:
             body = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         distributed.broadcast(body, group=self.group, group_src=LEADER)
-        return msgspec.json.decode(body.numpy().tobytes(), type=Answer)
+        return msgspec.json.decode(body.numpy().tobytes(), type=PlanChange)
 
     def close(self) -> None:
         if self.worker is not None:
@@ -122,21 +122,21 @@ class SideChannel:
         distributed.gather(mine, rows, group=self.group, group_dst=LEADER)
         return None if rows is None else [row.tolist() for row in rows]
 
-    def _decide(self, work: Callable[[PlanDecider], Answer]) -> None:
+    def _decide(self, work: Callable[[PlanDecider], PlanChange]) -> None:
         assert self.worker is not None
         assert self.decider is not None
         self.deciding = self.worker.submit(work, self.decider)
 
 
-def _measured(iteration: int, rows: list[list[float]]) -> Measured:
+def _measured(iteration: int, rows: list[list[float]]) -> MeasuredCalls:
     time_ns, call_ns, summed = (max(row[place] for row in rows) for place in range(3))
     trips, rates = [row[3 : 3 + len(rows)] for row in rows], [row[3 + len(rows) :] for row in rows]
-    return Measured(iteration, time_ns, call_ns, summed, trips, rates)
+    return MeasuredCalls(iteration, time_ns, call_ns, summed, trips, rates)
 
 
-def _decided(deciding: Future[Answer]) -> Answer:
+def _decided(deciding: Future[PlanChange]) -> PlanChange:
     try:
         return deciding.result()
     except Exception as error:  # the job goes on with the plan that it has
         log.warning(f"autotune could not decide: {type(error).__name__}: {' '.join(str(error).split())}")
-        return Answer()
+        return PlanChange()

@@ -33,11 +33,11 @@ def measure_pairs(
     as_json: bool,
 ) -> None:
     """Measure between the hosts of a hostfile, or of all ranks, of which rank 0 writes and prints."""
-    from treadle.probe.pairs import Settings, probe_pairs
+    from treadle.probe.pairs import ProbeSettings, probe_pairs
     from treadle.probe.pairs_summary import summarised
 
-    usual = Settings()
-    settings = Settings(
+    usual = ProbeSettings()
+    settings = ProbeSettings(
         usual.probes if probes is None else probes, usual.percentile if percentile is None else percentile
     )
     if hostfile is None and ssh is not None:

@@ -15,7 +15,7 @@ from threading import Thread
 
 from treadle.planner.errors import InputError, TreadleError
 from treadle.planner.version import __version__
-from treadle.probe.member import Member, Message
+from treadle.probe.member import PairMember, Message
 from treadle.runtime.sockets import ipv4_addresses, named_interface
 
 MOST_LINE = 1 << 22
@@ -48,7 +48,7 @@ def main() -> None:
     channel = LineChannel()
     hello = channel.receive()
     try:
-        member = Member(address_of(hello.get("interface")), str(hello["nonce"]).encode())
+        member = PairMember(address_of(hello.get("interface")), str(hello["nonce"]).encode())
         channel.send({"kind": "hello", "version": __version__, "at": member.at})
         member.serve(channel)
     except TreadleError as error:

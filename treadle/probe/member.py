@@ -29,7 +29,7 @@ class Channel(Protocol):
     def receive(self) -> Message: ...
 
 
-class Member:
+class PairMember:
     """A host that takes part: its sockets, all at `address`, and the secret of all. Raises OSError."""
 
     def __init__(self, address: str, nonce: bytes) -> None:

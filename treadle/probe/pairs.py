@@ -31,7 +31,7 @@ SOME_ROUNDS, INSIDE_ROUNDS = 16, 2
 inside all groups at once, which join the hosts of each into a ring."""
 
 
-class Settings(NamedTuple):
+class ProbeSettings(NamedTuple):
     """`probes` echoes in each direction of a pair, of whose times the `percentile` counts."""
 
     probes: int = 1000
@@ -60,7 +60,7 @@ class _Rounds:
     def __init__(self, conductor: Conductor, members: Sequence[int], on_step: Callable[[str], None]) -> None:
         self.conductor, self.members, self.on_step = conductor, members, on_step
 
-    def echoes(self, rounds: Sequence[Round], settings: Settings) -> _Echoes:
+    def echoes(self, rounds: Sequence[Round], settings: ProbeSettings) -> _Echoes:
         latency: dict[Pair, float | None] = {}
         late = lost = 0
         for number, pairs in enumerate(rounds):
@@ -91,7 +91,7 @@ def probe_pairs(
     crew: Crew,
     members: Sequence[int],
     hosts: Sequence[CostHost],
-    settings: Settings,
+    settings: ProbeSettings,
     *,
     when: str,
     command: str,

@@ -17,7 +17,7 @@ from treadle.planner.documents.cost_matrix import CostHost
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
 from treadle.probe.crew import ANSWER_SECONDS, Crew, CrewHost
 from treadle.probe.local import detect
-from treadle.probe.member import Member, Message
+from treadle.probe.member import PairMember, Message
 from treadle.runtime.joined import common_store
 from treadle.runtime.sockets import ipv4_addresses, named_interface
 
@@ -61,7 +61,7 @@ class QueueChannel:
 class StoreCrew:
     """The processes of all ranks, by rank; rank 0 is the leader and takes part as well."""
 
-    def __init__(self, store: Any, world: int, member: Member) -> None:
+    def __init__(self, store: Any, world: int, member: PairMember) -> None:
         peers = [json.loads(store.get(f"peer/{rank}")) for rank in range(world)]
         self.hosts = tuple(CrewHost(each["facts"]["name"], 1, tuple(each["at"]), each["facts"]) for each in peers)
         there: Queue[Message] = Queue()
@@ -101,7 +101,7 @@ def store_crew(rank: int, world: int) -> Iterator[StoreCrew | None]:
     try:
         if rank == 0:
             store.set("nonce", secrets.token_hex(16))
-        member = Member(address, store.get("nonce"))
+        member = PairMember(address, store.get("nonce"))
         store.set(f"peer/{rank}", json.dumps({"at": member.at, "facts": _facts(interface)}))
         if rank == 0:
             yield StoreCrew(store, world, member)
@@ -133,7 +133,7 @@ def hosts_of(crew: Crew) -> tuple[list[int], list[CostHost]]:
     return firsts, hosts
 
 
-def _serve(member: Member, channel: StoreChannel | QueueChannel) -> None:
+def _serve(member: PairMember, channel: StoreChannel | QueueChannel) -> None:
     try:
         member.serve(channel)
     except OSError as error:

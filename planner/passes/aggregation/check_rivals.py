@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import ceil
 
-from treadle.planner.passes.aggregation.check_times import Groups, Traffic, fill_ns, latencies
+from treadle.planner.passes.aggregation.check_times import Groups, HostLoads, fill_ns, latencies
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions, AggregationRival
 from treadle.planner.passes.aggregation.problem import AggregationProblem
 
@@ -33,7 +33,7 @@ def _ring(problem: AggregationProblem, near: Groups) -> AggregationRival:
     count = len(order)
     if count == 1:
         return AggregationRival(name="ring", **NOTHING)
-    traffic, slowest = Traffic(problem, near), 0
+    traffic, slowest = HostLoads(problem, near), 0
     for place, src in enumerate(order):
         dst = order[(place + 1) % count]
         traffic.send(src, dst, Fraction(2 * (count - 1) * problem.size_bytes, count))
@@ -53,7 +53,7 @@ def _even(
     if hosts == 1:
         return AggregationRival(name=name, **NOTHING)
     local, top = _even_bytes(groups, sizes)
-    traffic, size = Traffic(problem, near), problem.size_bytes
+    traffic, size = HostLoads(problem, near), problem.size_bytes
     for group in groups:
         for host in group:
             own, all_of = local[host], top[host]

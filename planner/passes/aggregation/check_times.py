@@ -15,7 +15,7 @@ MIB = 1 << 20
 Groups = Sequence[Sequence[int]]
 
 
-class Counted(NamedTuple):
+class CountedFigures(NamedTuple):
     """Bytes of all messages, of them those between near groups, and the predicted time."""
 
     total_bytes: int
@@ -23,7 +23,7 @@ class Counted(NamedTuple):
     time_ns: int
 
 
-class Traffic:
+class HostLoads:
     """The bytes that leave and enter every host and every near group."""
 
     def __init__(self, problem: AggregationProblem, near: Groups) -> None:
@@ -64,12 +64,12 @@ def nics(ns_per_MiB: Sequence[Sequence[int]]) -> list[int]:
     return [min((cost for j, cost in enumerate(row) if j != i), default=0) for i, row in enumerate(ns_per_MiB)]
 
 
-def counted(decisions: AggregationDecisions) -> Counted:
+def counted(decisions: AggregationDecisions) -> CountedFigures:
     """The figures of the plan's own masters."""
     problem, groups, levels, chunks = decisions.problem, decisions.groups, decisions.levels, decisions.chunks
     if len(problem.hosts) == 1:
-        return Counted(0, 0, 0)
-    traffic = Traffic(problem, decisions.near)
+        return CountedFigures(0, 0, 0)
+    traffic = HostLoads(problem, decisions.near)
     for (local, top), count in _together(chunks):
         for parent, child in _tree(groups, local, top):
             traffic.send(child, parent, count)
@@ -77,7 +77,7 @@ def counted(decisions: AggregationDecisions) -> Counted:
     inside, across = latencies(problem.latency_ns, groups)
     fixed = 2 * (inside + across) if levels == 2 else 2 * inside
     fill = fill_ns(problem, max(chunk.bytes for chunk in chunks), levels)
-    return Counted(int(traffic.total), int(traffic.across), fixed + traffic.busy_ns() + fill)
+    return CountedFigures(int(traffic.total), int(traffic.across), fixed + traffic.busy_ns() + fill)
 
 
 def fill_ns(problem: AggregationProblem, largest: int, levels: int) -> int:

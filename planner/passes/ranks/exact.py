@@ -34,7 +34,7 @@ WORK = 30.0
 """Deterministic seconds of CP-SAT."""
 
 
-class Limits(NamedTuple):
+class ExactLimits(NamedTuple):
     """`left_s`: a safety net in wall clock, None without a limit of the command."""
 
     seed: int
@@ -51,7 +51,7 @@ class ExactOrder(NamedTuple):
     cut: bool
 
 
-def exact_order(costs: OrderCosts, known: Sequence[int], known_ns: int, least_ns: int, limits: Limits) -> ExactOrder:
+def exact_order(costs: OrderCosts, known: Sequence[int], known_ns: int, least_ns: int, limits: ExactLimits) -> ExactOrder:
     """Search all orders for one that costs less than `known_ns`, the cost of `known`; none costs less than
     `least_ns`."""
     model = _OrderModel(costs, known, known_ns, least_ns)
@@ -59,7 +59,7 @@ def exact_order(costs: OrderCosts, known: Sequence[int], known_ns: int, least_ns
 
 
 def exact_ring(
-    matrix: Ints, known: Sequence[int], known_ns: int, least_ns: int, allowed: NDArray[np.bool_], limits: Limits
+    matrix: Ints, known: Sequence[int], known_ns: int, least_ns: int, allowed: NDArray[np.bool_], limits: ExactLimits
 ) -> ExactOrder:
     """Search for a tour shorter than `known_ns` that uses only `allowed` pairs of hosts [N, N], which all of those do;
     none is shorter than `least_ns`."""
@@ -87,7 +87,7 @@ def exact_ring(
     return _solved(cp, known_ns, least_ns, limits, order)
 
 
-def _solved(cp: Any, known_ns: int, least_ns: int, limits: Limits, order: Any) -> ExactOrder:
+def _solved(cp: Any, known_ns: int, least_ns: int, limits: ExactLimits, order: Any) -> ExactOrder:
     """The order that `order` reads from the best values, and the bound."""
     from ortools.sat.python import cp_model
 

@@ -59,7 +59,7 @@ def problem_of(
 
 
 def _near(costs: HostCosts) -> tuple[tuple[int, ...], ...]:
-    """The groups of hosts that share a link to the others; none where there is one group."""
+    """The groups of hosts that share a link to the others; none of a single group."""
     groups = rate_groups(costs)
     return groups if len(groups) > 1 and costs.ns_per_MiB is not None else ()
 

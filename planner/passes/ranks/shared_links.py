@@ -1,7 +1,7 @@
 """How long a library's allreduce takes where hops share links: the NICs of hosts and the uplinks of near groups.
 
 Rates were measured while every host sent to another group. In a good order few hops leave a group, and each gets more
-of its uplink: what counts is the bytes of all hops that are under way at once over what their links carry.
+of its uplink: what counts is the bytes of all hops that are sent at once over what their links carry.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class SharedLinks:
     def time_ns(self, order: Sequence[int]) -> int:
         """The predicted time of an allreduce by rounds or trees, hosts by place in `order`.
 
-        All hops of a ring are under way at once, 2 (N - 1) times; rounds follow each other, and run twice. Trees are
-        pipelined: all their bytes both ways, and the latencies of the longest path twice.
+        All hops of a ring are sent at once, 2 (N - 1) times; rounds follow each other, and run twice. Trees are
+        pipelined: all their bytes in both directions, and the latencies of the longest path twice.
         """
         if self.problem.algorithm in ("ring", "nccl-ring"):
             share = self.pattern.rounds[0].share
@@ -48,11 +48,11 @@ class SharedLinks:
         )
 
     def together_ns(self, order: Sequence[int], hops: Sequence[Edge], share: Fraction) -> int:
-        """Hops between places that are under way at once."""
+        """Hops between places that are sent at once."""
         return max(self.hops_ns(order, hops, share))
 
     def hops_ns(self, order: Sequence[int], hops: Sequence[Edge], share: Fraction) -> list[int]:
-        """What each of the hops takes that are under way at once: its latency, and the bytes of all of them over the
+        """What each of the hops takes that are sent at once: its latency, and the bytes of all of them over the
         busiest link that it passes."""
         laid = [(order[a], order[b]) for a, b in hops]
         busy = self._busy_ns(laid, share)

@@ -102,7 +102,7 @@ class Tours:
         return touched[: 2 + 2 * kept] if kept else []
 
     def _turn(self, beside: int, a: int, b: int) -> None:
-        """Reverse the path from a, next to `beside`, to b: then b is next to it."""
+        """Reverse the path from a, next to `near`, to b: then b is next to it."""
         if self.order[(self.place[beside] + 1) % len(self.order)] == a:
             self._flip(a, b)
         else:

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tests.planner.passes.aggregation.aggregation_plans import Groups, decisions_on, plan_of, problem_on
 from treadle.aggregate import Aggregator, attach
 from treadle.aggregate.aggregator import PlannedSums
-from treadle.aggregate.tuning import Answer, Measured
+from treadle.aggregate.tuning import PlanChange, MeasuredCalls
 from treadle.codegen import targets
 from treadle.codegen.emit import write
 from treadle.planner.errors import CheckFailed, InputError
@@ -42,21 +42,21 @@ class AnyPlan:
 
     def __init__(self) -> None:
         self.dice = random.Random(1)
-        self.measured: list[Measured] = []
+        self.measured: list[MeasuredCalls] = []
         self.probed: list[list[list[float]]] = []
 
-    def decide(self, measured: Measured) -> Answer:
+    def decide(self, measured: MeasuredCalls) -> PlanChange:
         self.measured.append(measured)
         if len(self.measured) % 4 == 0:
-            return Answer(probe_bytes=5000)
+            return PlanChange(probe_bytes=5000)
         hosts, parts = [*range(RANKS)], self.dice.randint(1, RANKS)
         self.dice.shuffle(hosts)
         groups = tuple(sorted(tuple(sorted(hosts[part::parts])) for part in range(parts)))
-        return Answer(decisions=planned(groups, self.dice.randint(1, 20), connections=2))
+        return PlanChange(decisions=planned(groups, self.dice.randint(1, 20), connections=2))
 
-    def regroup(self, bytes_per_second: list[list[float]]) -> Answer:
+    def regroup(self, bytes_per_second: list[list[float]]) -> PlanChange:
         self.probed.append(bytes_per_second)
-        return Answer()
+        return PlanChange()
 
 
 def switched(rank: int, world: int) -> tuple[tuple[int, ...], str, int, int]:

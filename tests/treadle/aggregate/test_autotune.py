@@ -14,7 +14,7 @@ from treadle.aggregate import autotune
 from treadle.aggregate.autotune import Autotune
 from treadle.aggregate.links import LinkReport
 from treadle.aggregate.probing import rounds
-from treadle.aggregate.tuning import Measured, Reports
+from treadle.aggregate.tuning import MeasuredCalls, Reports
 from treadle.planner.passes.aggregation.check import check
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions
 from treadle.planner.passes.aggregation.traffic import pair_bytes
@@ -24,7 +24,7 @@ HOSTS, CHUNKS, NIC = 8, 64, 1.25e9
 PLAN = decisions_on(problem_on(GROUPS, size_bytes=1 << 22), GROUPS, CHUNKS)
 
 
-def measured(iteration: int, plan: AggregationDecisions, rates: list[float]) -> Measured:
+def measured(iteration: int, plan: AggregationDecisions, rates: list[float]) -> MeasuredCalls:
     """Of hosts that send and receive at these rates, each link in proportion to its bytes."""
     sent = pair_bytes(HOSTS, plan.groups, plan.chunks).astype(float)
     totals = sent.sum(1)
@@ -33,7 +33,7 @@ def measured(iteration: int, plan: AggregationDecisions, rates: list[float]) -> 
         [min(rates[i] / totals[i], rates[j] / totals[j]) * sent[i, j] if sent[i, j] else nan for j in range(HOSTS)]
         for i in range(HOSTS)
     ]
-    return Measured(iteration, time_s * 1e9, time_s * 1e9, 1 << 22, [[100.0] * HOSTS] * HOSTS, links)
+    return MeasuredCalls(iteration, time_s * 1e9, time_s * 1e9, 1 << 22, [[100.0] * HOSTS] * HOSTS, links)
 
 
 def run(slow: dict[int, list[float]], periods: int, tuner: Autotune) -> list[float]:

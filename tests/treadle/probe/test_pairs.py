@@ -14,7 +14,7 @@ from treadle.planner.machine.host_costs import host_costs
 from treadle.probe import pairs
 from treadle.probe.crew import CrewHost
 from treadle.probe.member import Message
-from treadle.probe.pairs import ProbedPairs, Settings, probe_pairs
+from treadle.probe.pairs import ProbedPairs, ProbeSettings, probe_pairs
 from treadle.probe.streams import Pair
 
 NIC, UPLINK = 100e6, 100e6
@@ -73,7 +73,7 @@ def probed(racks: list[int], latency_us: Callable[[int, int], float | None]) -> 
     crew = ModelCrew(racks, latency_us)
     hosts = [CostHost(name=each.name) for each in crew.hosts]
     found = probe_pairs(
-        crew, range(len(racks)), hosts, Settings(10), when="2026-11-28T10:00:00Z", command="treadle", on_step=print
+        crew, range(len(racks)), hosts, ProbeSettings(10), when="2026-11-28T10:00:00Z", command="treadle", on_step=print
     )
     return found, crew
 

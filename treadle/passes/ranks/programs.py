@@ -22,7 +22,7 @@ from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.ranks.decisions import RanksDecisions
 from treadle.runtime.collective.messages import on_wire
 from treadle.runtime.collective.wire.native import RankWire
-from treadle.runtime.ranks.orders import GlooLibrary, Library
+from treadle.runtime.ranks.orders import GlooLibrary, OrderedLibrary
 from treadle.runtime.sockets import connect
 
 RINGS = ("ring", "nccl-ring")
@@ -45,7 +45,7 @@ class ProgramLibrary(NamedTuple):
         return lambda tensor: call(tensor, out=tensor)
 
 
-def library_of(plan: Plan[RanksDecisions], file: Path) -> Library:
+def library_of(plan: Plan[RanksDecisions], file: Path) -> OrderedLibrary:
     """What runs the algorithm of the plan at `file`: gloo, or a program of ours. Raises InputError where the
     collective plan that it orders hosts for is not there or not of allreduce."""
     problem = plan.decisions.problem

@@ -26,7 +26,7 @@ WAIT = timedelta(minutes=10)
 LARGEST_VALUE = 7
 
 
-class Library(Protocol):
+class OrderedLibrary(Protocol):
     """Something that sums up tensors."""
 
     def joined(self, name: str, ranks: Sequence[int], place: int, stack: ExitStack) -> Callable[[Tensor], object]:
@@ -58,7 +58,7 @@ class OrderTime(NamedTuple):
 def times_of_orders(
     problem: RanksProblem,
     orders: Mapping[str, Sequence[int]],
-    library: Library,
+    library: OrderedLibrary,
     *,
     calls: int,
     timeout: float | None = None,
@@ -81,7 +81,7 @@ def times_of_orders(
 
 
 def _measure(
-    rank: int, world: int, problem: RanksProblem, orders: dict[str, Sequence[int]], library: Library, calls: int,
+    rank: int, world: int, problem: RanksProblem, orders: dict[str, Sequence[int]], library: OrderedLibrary, calls: int,
     on_hosts: bool,
 ) -> dict[str, OrderTime]:  # fmt: skip
     own = (os.uname().nodename, host_here([host.name for host in problem.hosts]))

@@ -118,8 +118,10 @@ class OrderCosts:
         pairs = orders[:, hops.src] * len(self.latency) + orders[:, hops.dst]
         found: Ints = self.latency.ravel()[pairs]
         if objective == "bytes":
-            return found * hops.weights
-        return found if self.rate is None else found + -(-self.rate.ravel()[pairs] * hops.bytes // MIB)
+            found = found * hops.weights
+        elif self.rate is not None:
+            found = found + -(-self.rate.ravel()[pairs] * hops.bytes // MIB)
+        return found
 
     def matrix(self, hop: int, objective: Objective | None = None) -> Ints:
         """What a hop of the pattern costs between any two hosts [N, N], under the problem's objective or another."""

@@ -18,6 +18,7 @@ FOLDERS = {
     "memory": "execution models equal_peak gpu partitioner planning tight ablation savings",
     "swap": "models evaluation baselines real search inference recompute",
     "compression": "espresso cupcake encode lab accuracy",
+    "ranks": "search",
     "sparse": "published balance kernels lab",
     "fusion": "published planning stress reachable tables resources cpu gpu",
 }

@@ -126,9 +126,9 @@ class OrderCosts:
     def matrix(self, hop: int, objective: Objective | None = None) -> Ints:
         """What a hop of the pattern costs between any two hosts [N, N], under the problem's objective or another."""
         if (objective or self.problem.objective) == "bytes":
-            return self.latency * self.hops.weights[hop]
-        found: Ints = self.latency if self.rate is None else self.latency + -(-self.rate * self.hops.bytes[hop] // MIB)
-        return found
+            found: Ints = self.latency * self.hops.weights[hop]
+            return found
+        return self.latency if self.rate is None else np.add(self.latency, -(-self.rate * self.hops.bytes[hop] // MIB))
 
     @cached_property
     def kinds(self) -> dict[int, Ints]:

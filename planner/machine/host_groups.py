@@ -24,8 +24,8 @@ def host_groups(costs: HostCosts, seed: int = 0) -> Groups:
     """The groups of near hosts, each ascending, ordered by their first host; one group where the hosts are alike.
 
     Of all numbers of groups from 2 to twice the square root of the hosts, and of latencies, of rates and of both, those
-    with the best mean silhouette count (Rousseeuw, "Silhouettes"). Of more than ALL_NUMBERS hosts only the number of PLink
-    is tried, and more than MOST_HOSTS are one group: grouping them would take minutes. Deterministic in `seed`.
+    with the best mean silhouette count (Rousseeuw, "Silhouettes"). Above ALL_NUMBERS hosts only the number of PLink is
+    tried, and more than MOST_HOSTS are one group: grouping them would take minutes. Deterministic in `seed`.
     """
     both = () if costs.ns_per_MiB is None else (costs.ns_per_MiB, _together(costs.latency_ns, costs.ns_per_MiB))
     return _clearest(len(costs.names), (*both, costs.latency_ns), seed)

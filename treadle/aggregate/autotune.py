@@ -13,7 +13,7 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from treadle.aggregate.tuning import PlanChange, MeasuredCalls
+from treadle.aggregate.tuning import MeasuredCalls, PlanChange
 from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.passes.aggregation.check import check
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions

@@ -15,7 +15,7 @@ from threading import Thread
 
 from treadle.planner.errors import InputError, TreadleError
 from treadle.planner.version import __version__
-from treadle.probe.member import PairMember, Message
+from treadle.probe.member import Message, PairMember
 from treadle.runtime.sockets import ipv4_addresses, named_interface
 
 MOST_LINE = 1 << 22

@@ -17,7 +17,7 @@ from treadle.planner.documents.cost_matrix import CostHost
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
 from treadle.probe.crew import ANSWER_SECONDS, Crew, CrewHost
 from treadle.probe.local import detect
-from treadle.probe.member import PairMember, Message
+from treadle.probe.member import Message, PairMember
 from treadle.runtime.joined import common_store
 from treadle.runtime.sockets import ipv4_addresses, named_interface
 

@@ -1,10 +1,10 @@
 """Lower bounds on the cost of orders, and what they rest on.
 
-    all       hops between hosts that are all as near as the nearest two; the cost itself on uniform costs
-    rings     the least 1-tree, and the cheapest assignment of a next host to every host
-    dearest hop of rings    the least limit up to which pairs connect all hosts, without any one of them too
-    rounds    k rounds of exchanges connect groups of the product of their factors, see `_rounds`
-    trees, plans            some hop crosses between hosts that cheaper pairs do not connect
+all       hops between hosts that are all as near as the nearest two; the cost itself on uniform costs
+rings     the least 1-tree, and the cheapest assignment of a next host to every host
+dearest hop of rings    the least limit up to which pairs connect all hosts, without any one of them too
+rounds    k rounds of exchanges connect groups of the product of their factors, see `_rounds`
+trees, plans            some hop crosses between hosts that cheaper pairs do not connect
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _crossing(costs: OrderCosts) -> int:
     hops, pairs = costs.hops, ~np.eye(len(costs.latency), dtype=bool)
     if not _connected(hops.src, hops.dst, len(costs.latency)):
         return 0
-    common = sum(costs.matrix(kind) for kind in costs.kinds)
+    common = np.sum([costs.matrix(kind) for kind in costs.kinds], axis=0)
     far = pairs & (common >= _connecting(common)[:, 0].max())
     least = costs.by_hop(lambda matrix: int(matrix[pairs].min()))
     most = costs.by_hop(lambda matrix: int(matrix[far].min()))
@@ -170,10 +170,9 @@ def _rounds(costs: OrderCosts) -> int:
     whole = [*range(1 if folded else 0, len(starts))]
     tables = [costs.matrix(start) for start in starts]
     alone = [
-        _disjoint(table, size) if factor == 2 else 0
-        for table, size, factor in zip(tables, sizes, factors, strict=True)
+        _disjoint(table, size) if factor == 2 else 0 for table, size, factor in zip(tables, sizes, factors, strict=True)
     ]
-    common = sum(tables[number] for number in whole)
+    common = np.sum([tables[number] for number in whole], axis=0)
     limits = _shared_limits(common, [factors[number] for number in whole], folded)
     pairs = ~np.eye(count, dtype=bool)
     priced = np.array(

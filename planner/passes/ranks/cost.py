@@ -121,15 +121,17 @@ class OrderCosts:
         pairs = orders[:, hops.src] * len(self.latency) + orders[:, hops.dst]
         found: Ints = self.latency.ravel()[pairs]
         if objective == "bytes":
-            return found * hops.weights
-        return found if self.rate is None else found + -(-self.rate.ravel()[pairs] * hops.bytes // MIB)
+            found = found * hops.weights
+        elif self.rate is not None:
+            found = found + -(-self.rate.ravel()[pairs] * hops.bytes // MIB)
+        return found
 
     def matrix(self, hop: int, objective: Objective | None = None) -> Ints:
         """What a hop of the pattern costs between any two hosts [N, N], under the problem's objective or another."""
         if (objective or self.problem.objective) == "bytes":
-            return self.latency * self.hops.weights[hop]
-        found: Ints = self.latency if self.rate is None else self.latency + -(-self.rate * self.hops.bytes[hop] // MIB)
-        return found
+            found: Ints = self.latency * self.hops.weights[hop]
+            return found
+        return self.latency if self.rate is None else np.add(self.latency, -(-self.rate * self.hops.bytes[hop] // MIB))
 
     @cached_property
     def kinds(self) -> dict[int, Ints]:

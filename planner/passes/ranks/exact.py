@@ -1,4 +1,4 @@
-"""Exact searches with CP-SAT for an order that costs less than a known one; where there is none, that one is proved.
+"""Exact searches with CP-SAT for an order that costs less than a known one, which is proved where none does.
 
 Rounds, trees and plans: x[h, p] says that host h is at place p, each host at one place and each place with one host.
 
@@ -17,19 +17,24 @@ where its rounds price hops alike, they are in the order of their costs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from treadle.planner.passes.ranks.bound import RINGS, ring_tree
 from treadle.planner.passes.ranks.cost import OrderCosts
+from treadle.planner.passes.ranks.one_tree import edges_below
 from treadle.planner.solver.cp_sat import configured, search
 from treadle.planner.solver.interface import Options, Reporter
 
 Ints = NDArray[np.int64]
 MOST_HOSTS = 16
 """Hosts up to which patterns other than rings are searched exactly."""
+MOST_DENSE, MOST_ARCS = 64, 20_000
+"""Hosts up to which rings are searched for a lower dearest hop; arcs up to which for a shorter tour."""
 WORK = 30.0
 """Deterministic seconds of CP-SAT."""
 
@@ -51,11 +56,30 @@ class ExactOrder(NamedTuple):
     cut: bool
 
 
-def exact_order(costs: OrderCosts, known: Sequence[int], known_ns: int, least_ns: int, limits: ExactLimits) -> ExactOrder:
+def exactly(
+    costs: OrderCosts, known: Sequence[int], known_ns: int, least_ns: int, limits: ExactLimits
+) -> ExactOrder | None:
+    """The exact search for an order that costs less than `known`, None where it has no chance."""
+    if costs.problem.algorithm not in RINGS:
+        return exact_order(costs, known, known_ns, least_ns, limits) if len(known) <= MOST_HOSTS else None
+    matrix = costs.matrix(0)
+    if costs.problem.objective == "bottleneck":
+        if len(known) > MOST_DENSE:
+            return None
+        return exact_ring(np.where(matrix < known_ns, 0, 1), known, 1, 0, matrix < known_ns, limits)
+    allowed = edges_below(matrix, ring_tree(costs, known_ns), known_ns)
+    if int(allowed.sum()) > MOST_ARCS:
+        return None
+    return exact_ring(matrix, known, known_ns, least_ns, allowed, limits)
+
+
+def exact_order(
+    costs: OrderCosts, known: Sequence[int], known_ns: int, least_ns: int, limits: ExactLimits
+) -> ExactOrder:
     """Search all orders for one that costs less than `known_ns`, the cost of `known`; none costs less than
     `least_ns`."""
     model = _OrderModel(costs, known, known_ns, least_ns)
-    return _solved(model.cp, known_ns, least_ns, limits, lambda values: model.order(values))
+    return _solved(model.cp, known_ns, least_ns, limits, model.order)
 
 
 def exact_ring(
@@ -84,15 +108,23 @@ def exact_ring(
             found.append(following[found[-1]])
         return tuple(found)
 
-    return _solved(cp, known_ns, least_ns, limits, order)
+    return _solved(cp, known_ns, least_ns, limits, order, cuts=2)
 
 
-def _solved(cp: Any, known_ns: int, least_ns: int, limits: ExactLimits, order: Any) -> ExactOrder:
+def _solved(
+    cp: Any,
+    known_ns: int,
+    least_ns: int,
+    limits: ExactLimits,
+    order: Callable[[Sequence[int]], tuple[int, ...]],
+    cuts: int = 1,
+) -> ExactOrder:
     """The order that `order` reads from the best values, and the bound."""
     from ortools.sat.python import cp_model
 
     options = Options(0.0, limits.work, None, limits.left_s, limits.seed, 1, Reporter(None, 0))
     solver = configured(options)
+    solver.parameters.linearization_level = cuts
     status = search(solver, cp, options, limits.stop)
     if status == cp_model.INFEASIBLE:
         return ExactOrder(None, known_ns, False)
@@ -120,7 +152,7 @@ class _OrderModel:
         self.off_diagonal = ~np.eye(self.count, dtype=bool)
         prices: list[Any] = []
         self.levels: list[list[Any]] = []
-        for first, last in zip(starts, starts[1:], strict=False):
+        for first, last in pairwise(starts):
             prices.append(self._price([*range(first, last)], known_ns))
         cost = self.cp.new_int_var(least_ns, known_ns - 1, "")
         if costs.problem.objective == "bottleneck":
@@ -153,7 +185,7 @@ class _OrderModel:
             return 0
         values = np.unique(table[self.off_diagonal]).tolist()
         levels = [self.cp.new_bool_var("") for _ in values[1:]]
-        for lower, upper in zip(levels, levels[1:], strict=False):
+        for lower, upper in pairwise(levels):
             self.cp.add_implication(upper, lower)
         self.levels.append(levels)
         places = [*range(self.count)]

@@ -50,7 +50,7 @@ class Exchanges:
         self._update()
 
     def _update(self) -> None:
-        rounds, count = self.group.shape
+        rounds = len(self.group)
         numbers = np.arange(rounds)[:, None, None]
         hosts = self.order[self.others]
         self.member = self.tables[numbers, self.order[None, :, None], hosts].max(axis=2)
@@ -93,7 +93,8 @@ class Exchanges:
             return found
         rest = self.tables[numbers[..., None], self.order[others][..., :, None], self.order[others][..., None, :]]
         known = alone[..., :, None] | alone[..., None, :]
-        return np.maximum(found, np.where(known, 0, rest).max(axis=(2, 3)))
+        kept: Ints = np.where(known, 0, rest).max(axis=(2, 3))
+        return np.maximum(found, kept)
 
     def exchange(self, a: int, b: int) -> None:
         """Exchange the hosts at places a and b."""

@@ -51,7 +51,7 @@ def one_tree_bound(costs: Ints, known_ns: int, *, expired: Expired = never) -> O
     penalties = best_penalties = np.zeros(count, dtype=np.int64)
     best, relax, waited, before = -1, 2.0, 0, np.zeros(count)
     for step in range(min(MOST_STEPS, max(LEAST_STEPS, STEPS // count))):
-        tree = _least_tree(scaled, penalties)
+        tree = _prim(scaled, penalties)[0]
         value = tree.weight - 2 * int(penalties.sum())
         if value > best:
             best, best_penalties, waited = value, penalties, 0
@@ -71,12 +71,13 @@ def one_tree_bound(costs: Ints, known_ns: int, *, expired: Expired = never) -> O
     return OneTree(min(known_ns, -(-best // scale)), best_penalties, scale)
 
 
-def _least_tree(costs: Ints, penalties: Ints) -> _Tree:
-    """The least 1-tree under costs and penalties, by Prim's algorithm; its weight counts both."""
+def _prim(costs: Ints, penalties: Ints) -> tuple[_Tree, Ints, list[int]]:
+    """The least 1-tree under costs and penalties, which its weight counts both, by Prim's algorithm; the parents of
+    hosts in the spanning tree [N], and its hosts, parents first."""
     count, node = len(costs), 1
     rest = penalties.copy()
     rest[:2] = 2 * INSIDE
-    cheapest, parents = np.full(count, INSIDE), np.zeros(count, dtype=np.int64)
+    cheapest, parents, visited = np.full(count, INSIDE), np.zeros(count, dtype=np.int64), [node]
     for _ in range(count - 2):
         row = costs[node] + rest
         row += penalties[node]
@@ -84,9 +85,28 @@ def _least_tree(costs: Ints, penalties: Ints) -> _Tree:
         np.copyto(cheapest, row, where=nearer)
         parents[nearer] = node
         node = int(cheapest.argmin())
+        visited.append(node)
         cheapest[node], rest[node] = INSIDE, 2 * INSIDE
     ends = np.argsort(costs[0, 1:] + penalties[1:], kind="stable")[:2] + 1
     children = np.concatenate((np.arange(2, count), ends))
     others = np.concatenate((parents[2:], [0, 0]))
     degrees = np.bincount(children, minlength=count) + np.bincount(others, minlength=count)
-    return _Tree(int((costs[children, others] + penalties[children] + penalties[others]).sum()), degrees)
+    weight = int((costs[children, others] + penalties[children] + penalties[others]).sum())
+    return _Tree(weight, degrees), parents, visited
+
+
+def edges_below(costs: Ints, tree: OneTree, known_ns: int) -> NDArray[np.bool_]:
+    """Pairs [N, N] that a tour shorter than `known_ns` can have: the least 1-tree with any other is as long."""
+    count = len(costs)
+    priced = costs * tree.scale + tree.penalties + tree.penalties[:, None]
+    found, parents, visited = _prim(costs * tree.scale, tree.penalties)
+    bound = found.weight - 2 * int(tree.penalties.sum())
+    dearest = np.zeros((count, count), dtype=np.int64)
+    """The dearest edge on the path between two hosts in the tree, which an edge between them would replace."""
+    for place, host in enumerate(visited[1:], 1):
+        before, parent = visited[:place], parents[host]
+        row = np.maximum(dearest[parent, before], priced[parent, host])
+        dearest[host, before] = dearest[before, host] = row
+    dearest[0, 1:] = dearest[1:, 0] = np.sort(priced[0, 1:])[1]
+    allowed: NDArray[np.bool_] = bound + priced - dearest <= (known_ns - 1) * tree.scale
+    return allowed & ~np.eye(count, dtype=bool)

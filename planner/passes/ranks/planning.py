@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import permutations
 
 import numpy as np
 
@@ -12,10 +13,13 @@ from treadle.planner.errors import InputError
 from treadle.planner.passes.ranks.bound import first_bound, lower_bound, sentence
 from treadle.planner.passes.ranks.check import check
 from treadle.planner.passes.ranks.cost import OrderCosts
+from treadle.planner.passes.ranks.decided import decided
 from treadle.planner.passes.ranks.decisions import RanksDecisions
+from treadle.planner.passes.ranks.exact import Limits, exactly
 from treadle.planner.passes.ranks.problem import RanksProblem
 from treadle.planner.passes.ranks.samples import random_orders
 from treadle.planner.passes.ranks.search import best_order, worst_order
+from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
 from treadle.planner.search.incumbent import Incumbent
@@ -33,6 +37,10 @@ GUESSED = 0.25
 """Share of the time that is left: the most that publishing a plan is taken to last before the first one."""
 WORST_SHARE = 0.1
 """Share of the time that is left, for the dearest order."""
+MOST_ENUMERATED = 8
+"""Hosts up to which every order is priced."""
+REPORT_S = 0.2
+"""Seconds between two reports of progress."""
 
 
 def plan_ranks(
@@ -68,16 +76,15 @@ class _Planning:
         on_plan: Callable[[Plan[RanksDecisions]], None] | None,
     ) -> None:
         self.problem, self.options, self.clock, self.inputs = problem, options, clock, inputs
-        self.on_progress = on_progress
+        self.on_progress, self.reports_at = on_progress, 0.0
         self.costs = OrderCosts(problem)
         count = len(problem.hosts)
         samples = np.array(random_orders(count))
-        sampled = self.costs.many(samples)[0]
-        self.median_ns = int(np.sort(sampled)[len(sampled) // 2])
-        self.original = self.best = self.worst = tuple(range(count))
-        self.original_cost = self.best_cost = self.worst_cost = self.costs.of(self.best)
-        self.offer_worst(samples[int(sampled.argmax())].tolist())
+        self.best = self.worst = tuple(range(count))
+        self.best_cost = self.worst_cost = self.costs.of(self.best)
+        self.offer_worst(samples[int(self.costs.many(samples)[0].argmax())].tolist())
         self.bound = first_bound(self.costs, self.best_cost.cost_ns)
+        self.parts: list[str] = []
         self.limit_fired = False
         publish = (lambda _: on_plan(self.made(True))) if on_plan is not None else lambda _: None
         guess_s = min(max(0.0, clock.elapsed_s), GUESSED * max(0.0, clock.left_s))
@@ -86,21 +93,57 @@ class _Planning:
     def plan(self) -> Plan[RanksDecisions]:
         self.incumbent.offer(self.best)
         if not self.proved():
-            seed, clock = self.options.seed, self.clock
-            worst_ends = clock.now() + WORST_SHARE * max(0.0, clock.left_s)
-            worst_order(self.costs, seed, self.offer_worst, lambda: self.stopped() or clock.now() > worst_ends)
-            best_order(self.costs, seed, self.offer, self.stopped)
-            self.bound = lower_bound(self.costs, self.best_cost.cost_ns, expired=self.stopped)
+            for part in (self.enumerate_all,) if len(self.best) <= MOST_ENUMERATED else (self.search, self.prove):
+                if not self.stopped():
+                    part()
         return self.made(self.clock.stop.is_set())
+
+    def enumerate_all(self) -> None:
+        """Price every order."""
+        orders = np.array(list(permutations(range(len(self.best)))))
+        costs, ties = self.costs.many(orders)
+        ranked = np.lexsort((ties, costs))
+        self.offer(orders[ranked[0]].tolist())
+        self.offer_worst(orders[ranked[-1]].tolist())
+        self.bound = Bound(self.best_cost.cost_ns, Argument("exact"))
+        self.parts.append("every order priced")
+
+    def search(self) -> None:
+        """Look for the dearest order, then for the cheapest, and bound that."""
+        seed, clock = self.options.seed, self.clock
+        ends = clock.now() + WORST_SHARE * max(0.0, clock.left_s)
+        worst_order(self.costs, seed, self.offer_worst, lambda: self.stopped() or clock.now() > ends)
+        best_order(self.costs, seed, self.offer, self.stopped)
+        self.parts.append("local search")
+        self.bound = lower_bound(self.costs, self.best_cost.cost_ns, expired=self.stopped)
+
+    def prove(self) -> None:
+        """Look for a cheaper order exactly, where that has a chance."""
+        if self.proved() or self.stopped():
+            return
+        left_s = None if self.clock.limit_s is None else max(0.01, self.incumbent.search_ends - self.clock.now())
+        found = exactly(self.costs, self.best, self.best_cost.cost_ns, self.bound.time_ns,
+                        Limits(self.options.seed, left_s, self.clock.stop))  # fmt: skip
+        if found is None:
+            return
+        self.parts.append("CP-SAT")
+        self.limit_fired = self.limit_fired or (found.cut and not self.clock.stop.is_set())
+        if found.order is not None:
+            self.offer(found.order)
+        if found.bound_ns > self.bound.time_ns:
+            self.bound = Bound(found.bound_ns, Argument("exact"))
+        elif found.order is not None:
+            self.bound = lower_bound(self.costs, self.best_cost.cost_ns, expired=self.stopped)
 
     def proved(self) -> bool:
         return self.bound.time_ns >= self.best_cost.cost_ns
 
     def stopped(self) -> bool:
         self.incumbent.poll()
-        if self.on_progress is not None:
+        if self.on_progress is not None and self.clock.now() > self.reports_at:
             best, least = self.best_cost.cost_ns, self.bound.time_ns
             self.on_progress(Progress(best, least, relative_gap(best, least), self.clock.elapsed_s))
+            self.reports_at = self.clock.now() + REPORT_S
         self.limit_fired = self.limit_fired or self.clock.now() > self.incumbent.search_ends
         return self.limit_fired or self.clock.stop.is_set()
 
@@ -119,31 +162,21 @@ class _Planning:
 
     def made(self, interrupted: bool) -> Plan[RanksDecisions]:
         """The plan of the best order so far. Raises CheckFailed if it fails its check."""
-        cost, time_ns = self.best_cost, self.costs.time_ns(self.best)
-        decisions = RanksDecisions(
-            problem=self.problem,
-            order=self.best,
-            cost_ns=cost.cost_ns,
-            tie_ns=cost.tie_ns,
-            original_ns=self.original_cost.cost_ns,
-            median_ns=self.median_ns,
-            worst=self.worst,
-            worst_ns=self.worst_cost.cost_ns,
-            time_ns=time_ns,
-        )
+        decisions = decided(self.problem, self.best, self.worst)
         return certified(
             decisions,
-            time_ns=cost.cost_ns,
-            bound=self.bound.of_plan(cost.cost_ns),
+            time_ns=decisions.cost_ns,
+            bound=self.bound.of_plan(decisions.cost_ns),
             sentence=sentence,
             check=check,
             provenance=Provenance(
                 tool=TOOL,
-                method="local search",
+                method=self.parts[-1] if self.parts else "hosts as they were handed out",
+                parts=tuple(self.parts),
                 options=asdict(self.options),
                 limit_fired=self.limit_fired,
                 interrupted=interrupted,
             ),
             inputs=self.inputs,
-            predicted_us=time_ns / 1000,
+            predicted_us=decisions.time_ns / 1000,
         )

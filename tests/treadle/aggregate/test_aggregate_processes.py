@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tests.planner.passes.aggregation.aggregation_plans import Groups, decisions_on, plan_of, problem_on
 from treadle.aggregate import Aggregator, attach
 from treadle.aggregate.aggregator import PlannedSums
-from treadle.aggregate.tuning import PlanChange, MeasuredCalls
+from treadle.aggregate.tuning import MeasuredCalls, PlanChange
 from treadle.codegen import targets
 from treadle.codegen.emit import write
 from treadle.planner.errors import CheckFailed, InputError

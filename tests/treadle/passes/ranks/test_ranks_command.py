@@ -86,7 +86,8 @@ def test_facts_for_programs_are_those_of_the_plan(files: Path, capsys: pytest.Ca
     assert facts["size_bytes"] == decisions.problem.size_bytes == 2**20
     assert facts["cost_ns"] == decisions.cost_ns <= facts["original_ns"] <= facts["worst_ns"]
     assert facts["order"] == [f"node-{host}" for host in decisions.order]
-    assert facts["time_ns"] == decisions.time_ns <= 2 * 7 * facts["cost_ns"], "fewer hops share an uplink than were measured"
+    assert facts["time_ns"] == decisions.time_ns
+    assert facts["time_ns"] <= 2 * 7 * facts["cost_ns"], "fewer hops share an uplink than were measured"
 
 
 def test_old_costs_are_pointed_out(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Exact searches with CP-SAT for an order that costs less than a known one; where there is none, that one is proved.
+"""Exact searches with CP-SAT for an order that costs less than a known one, which is proved if none exists.
 
 Rounds, trees and plans: x[h, p] says that host h is at place p, each host at one place and each place with one host.
 
@@ -39,7 +39,7 @@ WORK = 30.0
 """Deterministic seconds of CP-SAT."""
 
 
-class Limits(NamedTuple):
+class ExactLimits(NamedTuple):
     """`left_s`: a safety net in wall clock, None without a limit of the command."""
 
     seed: int
@@ -56,7 +56,9 @@ class ExactOrder(NamedTuple):
     cut: bool
 
 
-def exactly(costs: OrderCosts, known: Sequence[int], known_ns: int, least_ns: int, limits: Limits) -> ExactOrder | None:
+def exactly(
+    costs: OrderCosts, known: Sequence[int], known_ns: int, least_ns: int, limits: ExactLimits
+) -> ExactOrder | None:
     """The exact search for an order that costs less than `known`, None where it has no chance."""
     if costs.problem.algorithm not in RINGS:
         return exact_order(costs, known, known_ns, least_ns, limits) if len(known) <= MOST_HOSTS else None
@@ -71,7 +73,9 @@ def exactly(costs: OrderCosts, known: Sequence[int], known_ns: int, least_ns: in
     return exact_ring(matrix, known, known_ns, least_ns, allowed, limits)
 
 
-def exact_order(costs: OrderCosts, known: Sequence[int], known_ns: int, least_ns: int, limits: Limits) -> ExactOrder:
+def exact_order(
+    costs: OrderCosts, known: Sequence[int], known_ns: int, least_ns: int, limits: ExactLimits
+) -> ExactOrder:
     """Search all orders for one that costs less than `known_ns`, the cost of `known`; none costs less than
     `least_ns`."""
     model = _OrderModel(costs, known, known_ns, least_ns)
@@ -79,7 +83,7 @@ def exact_order(costs: OrderCosts, known: Sequence[int], known_ns: int, least_ns
 
 
 def exact_ring(
-    matrix: Ints, known: Sequence[int], known_ns: int, least_ns: int, allowed: NDArray[np.bool_], limits: Limits
+    matrix: Ints, known: Sequence[int], known_ns: int, least_ns: int, allowed: NDArray[np.bool_], limits: ExactLimits
 ) -> ExactOrder:
     """Search for a tour shorter than `known_ns` that uses only `allowed` pairs of hosts [N, N], which all of those do;
     none is shorter than `least_ns`."""
@@ -111,7 +115,7 @@ def _solved(
     cp: Any,
     known_ns: int,
     least_ns: int,
-    limits: Limits,
+    limits: ExactLimits,
     order: Callable[[Sequence[int]], tuple[int, ...]],
     cuts: int = 1,
 ) -> ExactOrder:

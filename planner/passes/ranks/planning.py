@@ -15,7 +15,7 @@ from treadle.planner.passes.ranks.check import check
 from treadle.planner.passes.ranks.cost import OrderCosts
 from treadle.planner.passes.ranks.decided import decided
 from treadle.planner.passes.ranks.decisions import RanksDecisions
-from treadle.planner.passes.ranks.exact import Limits, exactly
+from treadle.planner.passes.ranks.exact import ExactLimits, exactly
 from treadle.planner.passes.ranks.problem import RanksProblem
 from treadle.planner.passes.ranks.samples import random_orders
 from treadle.planner.passes.ranks.search import best_order, worst_order
@@ -123,7 +123,7 @@ class _Planning:
             return
         left_s = None if self.clock.limit_s is None else max(0.01, self.incumbent.search_ends - self.clock.now())
         found = exactly(self.costs, self.best, self.best_cost.cost_ns, self.bound.time_ns,
-                        Limits(self.options.seed, left_s, self.clock.stop))  # fmt: skip
+                        ExactLimits(self.options.seed, left_s, self.clock.stop))  # fmt: skip
         if found is None:
             return
         self.parts.append("CP-SAT")

@@ -22,13 +22,13 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.ranks.bound import lower_bound
 from treadle.planner.passes.ranks.cost import OrderCosts, cost_of
 from treadle.planner.passes.ranks.decisions import RanksDecisions
-from treadle.planner.passes.ranks.exact import Limits, exact_order
+from treadle.planner.passes.ranks.exact import ExactLimits, exact_order
 from treadle.planner.passes.ranks.exchanges import Exchanges
 from treadle.planner.passes.ranks.planning import RanksOptions, plan_ranks
 from treadle.planner.passes.ranks.problem import Algorithm, RanksProblem
 from treadle.planner.search.clock import Clock
 
-LIMITS = Limits(seed=0, left_s=None, stop=threading.Event())
+LIMITS = ExactLimits(seed=0, left_s=None, stop=threading.Event())
 
 
 def small(algorithm: Algorithm, count: int, seed: int) -> list[RanksProblem]:

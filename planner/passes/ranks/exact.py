@@ -1,4 +1,4 @@
-"""Exact searches with CP-SAT for an order that costs less than a known one, which is proved where none does.
+"""Exact searches with CP-SAT for an order that costs less than a known one, which is proved if none exists.
 
 Rounds, trees and plans: x[h, p] says that host h is at place p, each host at one place and each place with one host.
 

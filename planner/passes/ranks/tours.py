@@ -101,9 +101,9 @@ class Tours:
         self.length -= best
         return touched[: 2 + 2 * kept] if kept else []
 
-    def _turn(self, near: int, a: int, b: int) -> None:
-        """Reverse the path from a, next to `near`, to b: then b is next to it."""
-        if self.order[(self.place[near] + 1) % len(self.order)] == a:
+    def _turn(self, neighbour: int, a: int, b: int) -> None:
+        """Reverse the path from a, next to `neighbour`, to b: then b is next to it."""
+        if self.order[(self.place[neighbour] + 1) % len(self.order)] == a:
             self._flip(a, b)
         else:
             self._flip(b, a)

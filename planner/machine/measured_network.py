@@ -39,6 +39,9 @@ INSIDE_ALPHA_US, INSIDE_BETA_US_PER_MB = 1.0, 41.943
 """What a link between two processes of one host is taken to cost, which is not measured: a copy through memory."""
 DIMENSIONS, MOST_GROUPS, CLEAR = 3, 16, 0.25
 """Dimensions of the embedding, the most groups that are tried, and the separation below which they may be chance."""
+WHOLE, PARTS = 2**200, 10**12
+"""Rates are added in parts of WHOLE, since thousands of exact fractions have no denominator of a sane size; what an
+uplink takes is the nearest fraction of a denominator up to PARTS, which rates of few values give exactly."""
 NIC_GBPS = 8.388608e6
 """Gb/s of a NIC of 1 ns per MiB."""
 
@@ -56,8 +59,9 @@ def uplinks_ns(ns_per_MiB: Matrix, groups: Groups) -> tuple[Fraction, ...]:
     found = []
     for group in groups:
         others = [host for other in groups if other is not group for host in other]
-        carried = sum((Fraction(1, ns_per_MiB[i][j]) for i in group for j in others), Fraction()) / len(others)
-        found.append(1 / min(carried, sum((Fraction(1, nics[i]) for i in group), Fraction())))
+        carried = sum(WHOLE // ns_per_MiB[i][j] for i in group for j in others)
+        carried = min(carried, len(others) * sum(WHOLE // nics[i] for i in group))
+        found.append(Fraction(len(others) * WHOLE, carried).limit_denominator(PARTS))
     return tuple(found)
 
 

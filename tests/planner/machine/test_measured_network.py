@@ -13,7 +13,7 @@ from treadle.planner.documents import store
 from treadle.planner.documents.cost_matrix import CostHost, CostMatrix, PairRate
 from treadle.planner.errors import InputError
 from treadle.planner.machine.host_costs import HostCosts
-from treadle.planner.machine.measured_network import PARTS, clear_groups, hardware_in, hardware_of, nics_ns, uplinks_ns
+from treadle.planner.machine.measured_network import PARTS, hardware_in, hardware_of, nics_ns, uplinks_ns
 from treadle.planner.machine.nodes import expand
 
 MIXED: Groups = ((0, 2, 4, 6), (1, 3, 5, 7))
@@ -79,16 +79,6 @@ def test_what_measuring_twice_would_change_makes_no_unequal_hosts() -> None:
         for i, row in enumerate(costs.ns_per_MiB)
     )
     assert not hardware_of("probed", costs._replace(ns_per_MiB=noisy), MIXED, "costs.json").other_nodes
-
-
-def test_racks_are_found_where_they_stand_out_by_rates_or_by_latencies() -> None:
-    costs = costs_on(MIXED)
-    assert clear_groups(costs) == MIXED
-    assert costs.ns_per_MiB is not None
-    flat = tuple(tuple(min(ns, INSIDE_NS) for ns in row) for row in costs.ns_per_MiB)
-    assert clear_groups(costs._replace(ns_per_MiB=flat)) == MIXED
-    even = tuple(tuple(ns and 20_000 for ns in row) for row in costs.latency_ns)
-    assert clear_groups(costs._replace(ns_per_MiB=flat, latency_ns=even)) == (tuple(range(8)),)
 
 
 def test_the_cost_matrix_of_hosts_is_read_as_their_profile(tmp_path: Path) -> None:

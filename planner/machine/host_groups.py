@@ -34,7 +34,7 @@ class HostGroups(NamedTuple):
     None for one group."""
 
     groups: Groups
-    by: str = "similar costs"
+    by: str = "equal costs"
     embedded: Embedded | None = None
 
 

@@ -13,6 +13,8 @@ from treadle.planner.passes.ranks.problem import VERSION, Algorithm, Objective, 
 
 DEFAULT_BYTES = 64 * MEBIBYTE
 """The size of a collective for which none is given, where rates are known."""
+MOST_GROUPED = 256
+"""With more hosts, grouping them and pricing orders on shared links would leave the search no time."""
 BASE = 4
 """Hosts in a group of BCube, as in the evaluation of "PLink Collectives"."""
 
@@ -60,7 +62,9 @@ def problem_of(
 
 def _near(costs: HostCosts) -> tuple[tuple[int, ...], ...]:
     """The groups of hosts that share a link to the others; none of a single group."""
-    groups = () if costs.ns_per_MiB is None else host_groups(None, costs.ns_per_MiB).groups
+    if costs.ns_per_MiB is None or len(costs.names) > MOST_GROUPED:
+        return ()
+    groups = host_groups(None, costs.ns_per_MiB).groups
     return groups if len(groups) > 1 else ()
 
 

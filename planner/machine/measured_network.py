@@ -29,6 +29,7 @@ from treadle.planner.documents.hardware import (
 )
 from treadle.planner.errors import InputError
 from treadle.planner.machine.host_costs import HostCosts, host_costs
+from treadle.planner.machine.host_groups import host_groups
 
 Matrix = Sequence[Sequence[int]]
 Groups = Sequence[Sequence[int]]
@@ -37,8 +38,9 @@ ALIKE = log(1.1)
 """Rates this near to each other, as logarithms, count as equal: measuring twice gives no less."""
 INSIDE_ALPHA_US, INSIDE_BETA_US_PER_MB = 1.0, 41.943
 """What a link between two processes of one host is taken to cost, which is not measured: a copy through memory."""
-DIMENSIONS, MOST_GROUPS, CLEAR = 3, 16, 0.25
-"""Dimensions of the embedding, the most groups that are tried, and the separation below which they may be chance."""
+WHOLE, PARTS = 2**200, 10**12
+"""Rates are added in parts of WHOLE, since thousands of exact fractions have no denominator of a sane size; what an
+uplink takes is the nearest fraction of a denominator up to PARTS, which rates of few values give exactly."""
 NIC_GBPS = 8.388608e6
 """Gb/s of a NIC of 1 ns per MiB."""
 
@@ -56,8 +58,9 @@ def uplinks_ns(ns_per_MiB: Matrix, groups: Groups) -> tuple[Fraction, ...]:
     found = []
     for group in groups:
         others = [host for other in groups if other is not group for host in other]
-        carried = sum((Fraction(1, ns_per_MiB[i][j]) for i in group for j in others), Fraction()) / len(others)
-        found.append(1 / min(carried, sum((Fraction(1, nics[i]) for i in group), Fraction())))
+        carried = sum(WHOLE // ns_per_MiB[i][j] for i in group for j in others)
+        carried = min(carried, len(others) * sum(WHOLE // nics[i] for i in group))
+        found.append(Fraction(len(others) * WHOLE, carried).limit_denominator(PARTS))
     return tuple(found)
 
 
@@ -72,30 +75,7 @@ def hardware_in(path: Path | str) -> Hardware:
 def profile_of(matrix: CostMatrix, where: str) -> Hardware:
     """The hosts of a cost matrix, which errors call `where`, as a profile; the slower of two directions counts."""
     costs = host_costs(matrix, where, "max")
-    return hardware_of(matrix.name, costs, clear_groups(costs), where)
-
-
-def clear_groups(costs: HostCosts) -> Groups:
-    """Near hosts that stand out by the rates between them, else by latencies: as many groups as are the clearest. One
-    group of all hosts where none stand out."""
-    from treadle.planner.machine.clustering import clustered
-    from treadle.planner.machine.embedding import embedded
-    from treadle.planner.machine.near_hosts import separation
-
-    count = len(costs.slots)
-    for matrix in (costs.ns_per_MiB, costs.latency_ns) if count > 2 else ():
-        if matrix is None or len({ns for i, row in enumerate(matrix) for ns in row[:i]}) == 1:
-            continue
-        points = embedded(matrix, alpha=2.0, dimensions=DIMENSIONS, seed=0).points
-        tried = [
-            clustered(points, groups, elasticity=2.0, seed=0).groups
-            for groups in range(2, min(count // 2, MOST_GROUPS) + 1)
-        ]
-        clearness = {groups: separation(matrix, groups) for groups in tried}
-        best = max(clearness, key=lambda groups: clearness[groups], default=())
-        if best and clearness[best] >= CLEAR:
-            return best
-    return (tuple(range(count)),)
+    return hardware_of(matrix.name, costs, host_groups(costs.latency_ns, costs.ns_per_MiB).groups, where)
 
 
 def hardware_of(name: str, costs: HostCosts, groups: Groups, where: str) -> Hardware:

@@ -135,7 +135,7 @@ def probe_pairs(
 def _groups(costs: CostMatrix, *, by_rates: bool) -> tuple[tuple[int, ...], ...]:
     """Groups of near hosts; where few pairs have a rate, by latency only, as estimates have groups of their own."""
     whole = host_costs(costs, "")
-    return host_groups(whole if by_rates else whole._replace(ns_per_MiB=None))
+    return host_groups(whole.latency_ns, whole.ns_per_MiB if by_rates else None).groups
 
 
 def _reversed(pairs: Sequence[Pair]) -> Round:

@@ -36,7 +36,7 @@ def summarised(costs: CostMatrix) -> PairsSummary:
     affinity = None
     if not unmeasured and (costs.rates or any(map(any, us))):
         whole = host_costs(costs, "", "max")
-        groups = host_groups(whole)
+        groups = host_groups(whole.latency_ns, whole.ns_per_MiB).groups
         if all(host.position for host in costs.hosts):
             affinity = affinity_accuracy(whole.latency_ns, [host.position for host in costs.hosts])
     measured = [cost for i, j in pairs for cost in (us[i][j], us[j][i]) if cost is not None]

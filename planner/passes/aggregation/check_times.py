@@ -12,6 +12,8 @@ from treadle.planner.passes.aggregation.decisions import AggregationDecisions, C
 from treadle.planner.passes.aggregation.problem import AggregationProblem
 
 MIB = 1 << 20
+UNIT = 1 << 200
+"""Rates are whole parts of it: sums of thousands of fractions would have huge denominators."""
 Groups = Sequence[Sequence[int]]
 
 
@@ -52,11 +54,12 @@ class HostLoads:
         return ceil(max(times, default=Fraction(0)) / MIB)
 
     def _uplinks(self) -> Iterator[Fraction]:
-        rates = [Fraction(1, ns) for ns in nics(self.ns)]
+        rates = [UNIT // ns for ns in nics(self.ns)]
         for group in self.near:
-            outside = [host for host in self.home if host not in group]
-            means = (sum(Fraction(1, self.ns[i][j]) for j in outside) / len(outside) for i in group)
-            yield max(1 / Fraction(sum(means)), 1 / Fraction(sum(rates[i] for i in group)))
+            outside = sorted(self.home.keys() - set(group))
+            shared = Fraction(UNIT * len(outside), sum(UNIT // self.ns[i][j] for j in outside for i in group))
+            slowest = max(shared, Fraction(UNIT, sum(rates[i] for i in group)))
+            yield slowest.limit_denominator(10**12)
 
 
 def nics(ns_per_MiB: Sequence[Sequence[int]]) -> list[int]:

@@ -7,12 +7,14 @@ from dataclasses import asdict, dataclass
 
 from treadle.planner.documents.plan import InputRef, Plan, Provenance
 from treadle.planner.errors import InputError
+from treadle.planner.machine.clustering import group_count
 from treadle.planner.machine.embedding import Embedded
+from treadle.planner.machine.host_groups import Groups
 from treadle.planner.passes.aggregation.bound import lower_bound, sentence
 from treadle.planner.passes.aggregation.candidates import PricedMasters, candidate, rivals
 from treadle.planner.passes.aggregation.check import check
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions, Embedding, Levels
-from treadle.planner.passes.aggregation.grouping import Groups, given_groups, near_grouping
+from treadle.planner.passes.aggregation.grouping import given_groups, near_grouping
 from treadle.planner.passes.aggregation.prices import NearPrices
 from treadle.planner.passes.aggregation.problem import AggregationProblem
 from treadle.planner.passes.aggregation.traffic import pieces
@@ -24,8 +26,8 @@ from treadle.planner.version import TOOL
 
 @dataclass(frozen=True)
 class AggregationOptions:
-    """levels: the faster one if None. groups: how many, several numbers are tried if None. given: the groups. No group
-    is smaller than floor(hosts / (groups * elasticity))."""
+    """levels: the faster one if None. groups: how many; if None those that stand out, or, for two levels of hosts that
+    are alike, PLink's number. given: the groups. No group is smaller than floor(hosts / (groups * elasticity))."""
 
     levels: Levels | None = None
     groups: int | None = None
@@ -56,6 +58,8 @@ def plan_aggregation(
     hosts = tuple(range(len(problem.hosts)))
     if options.given is None:
         near = near_grouping(problem, options.groups, elasticity=options.elasticity, seed=options.seed)
+        if options.levels == 2 and options.groups is None and len(near.groups) == 1:
+            near = near_grouping(problem, group_count(len(hosts)), elasticity=options.elasticity, seed=options.seed)
     elif options.groups is None:
         near = given_groups(options.given, len(hosts))
     else:
@@ -67,7 +71,7 @@ def plan_aggregation(
     asked = levels if options.levels is None else levels[options.levels - 1 :][:1]
     best = min((candidate(prices, groups, parts) for groups in asked), key=lambda each: each.price.time_ns)
     plan = certified(
-        decided(prices, best, near.embedding),
+        decided(prices, best, near.embedded),
         time_ns=best.price.time_ns,
         bound=lower_bound(prices).of_plan(best.price.time_ns),
         sentence=sentence,

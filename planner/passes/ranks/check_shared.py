@@ -11,6 +11,8 @@ from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.passes.ranks.check_patterns import ExpectedRound, ExpectedTree
 from treadle.planner.passes.ranks.problem import RanksProblem
 
+UNIT = 1 << 200
+"""Rates are whole parts of it: sums of thousands of fractions would have huge denominators."""
 Sent = tuple[int, int]
 Passes = Callable[[int, int], bool]
 """Whether a message from one host to another passes a link."""
@@ -51,19 +53,19 @@ def _busiest(problem: RanksProblem, order: Sequence[int], sent: Sequence[Sent], 
 def _needed(problem: RanksProblem, hosts: Sequence[Sent], size: int) -> list[tuple[Passes, int]]:
     """For each direction of a link, which messages pass it, and the time of those: their bytes at what it carries."""
     assert problem.ns_per_MiB is not None
-    rates = [[Fraction(1, ns) if ns else Fraction(0) for ns in row] for row in problem.ns_per_MiB]
+    rates = [[UNIT // ns if ns else 0 for ns in row] for row in problem.ns_per_MiB]
+    nics = [min(row[:host] + row[host + 1 :]) for host, row in enumerate(problem.ns_per_MiB)]
     links: list[tuple[Passes, Fraction]] = []
     for group in problem.near:
         inside = frozenset(group)
         others = [host for host in range(len(rates)) if host not in inside]
-        shared = sum((rates[host][other] for host in group for other in others), Fraction(0)) / len(others)
-        carried = min(shared, sum((max(rates[host]) for host in group), Fraction(0)))
-        links += [(partial(_leaves, inside), carried), (partial(_enters, inside), carried)]
+        shared = Fraction(sum(rates[host][other] for host in group for other in others), len(others))
+        carried = min(shared, Fraction(sum(max(rates[host]) for host in group)))
+        uplink = (UNIT / carried).limit_denominator(10**12)
+        links += [(partial(_leaves, inside), uplink), (partial(_enters, inside), uplink)]
         for host in group:
-            links += [(partial(_begins, host), max(rates[host])), (partial(_ends, host), max(rates[host]))]
-    return [
-        (passes, ceil(sum(passes(*pair) for pair in hosts) * size / carried / MEBIBYTE)) for passes, carried in links
-    ]
+            links += [(partial(_begins, host), Fraction(nics[host])), (partial(_ends, host), Fraction(nics[host]))]
+    return [(passes, ceil(sum(passes(*pair) for pair in hosts) * size * ns / MEBIBYTE)) for passes, ns in links]
 
 
 def _leaves(group: frozenset[int], src: int, dst: int) -> bool:

@@ -8,11 +8,13 @@ from treadle.planner.documents.cost_matrix import CostMatrix
 from treadle.planner.documents.scalars import MEBIBYTE, many
 from treadle.planner.errors import InputError
 from treadle.planner.machine.host_costs import HostCosts, Repair, host_costs
-from treadle.planner.machine.host_groups import rate_groups
+from treadle.planner.machine.host_groups import host_groups
 from treadle.planner.passes.ranks.problem import VERSION, Algorithm, Objective, PlanHop, RankedHost, RanksProblem
 
 DEFAULT_BYTES = 64 * MEBIBYTE
 """The size of a collective for which none is given, where rates are known."""
+MOST_GROUPED = 256
+"""With more hosts, grouping them and pricing orders on shared links would leave the search no time."""
 BASE = 4
 """Hosts in a group of BCube, as in the evaluation of "PLink Collectives"."""
 
@@ -60,8 +62,10 @@ def problem_of(
 
 def _near(costs: HostCosts) -> tuple[tuple[int, ...], ...]:
     """The groups of hosts that share a link to the others; none of a single group."""
-    groups = rate_groups(costs)
-    return groups if len(groups) > 1 and costs.ns_per_MiB is not None else ()
+    if costs.ns_per_MiB is None or len(costs.names) > MOST_GROUPED:
+        return ()
+    groups = host_groups(None, costs.ns_per_MiB).groups
+    return groups if len(groups) > 1 else ()
 
 
 def bcube_factors(count: int, given: Sequence[int] = ()) -> tuple[int, ...]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treadle.probe.schedule import across
 from treadle.probe.shared_rates import divided, shared_rates
 
 
@@ -26,3 +29,18 @@ def test_a_slow_host_and_a_slow_pair_keep_their_own_rates() -> None:
     assert shared_rates(rounds, measured, before, groups) == {(0, 2): 10, (1, 3): 10, (2, 0): 8.5, (3, 1): 1.5}
     slow = {(0, 1): 20.0, (1, 0): 20.0, (2, 3): 6.0}
     assert shared_rates(rounds, {**measured, (3, 1): 4.0}, slow, groups)[1, 3] == 6
+
+
+def test_streams_of_a_round_divide_the_uplinks_of_four_racks() -> None:
+    """An uplink carries 80 and a NIC 100, so that four streams get 20 each, however they fared in a round."""
+    groups = [range(first, first + 4) for first in range(0, 16, 4)]
+    rounds = across(groups)
+    chance = [5.0, 15.0, 25.0, 35.0]
+    measured = {}
+    for pairs in rounds:
+        for src, dst in ((a, b) for pair in pairs for a, b in (pair, pair[::-1])):
+            measured[src, dst] = chance[src % 4]
+        for group in groups:
+            assert sum(measured[src, dst] for pair in pairs for src, dst in (pair, pair[::-1]) if src in group) == 80
+    before = {(src, dst): 100.0 if src // 4 == dst // 4 else 18.0 for src, dst in permutations(range(16), 2)}
+    assert set(shared_rates(rounds, measured, before, groups).values()) == {20.0}

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from treadle.codegen.interface import AnyTargets, D, GenerationRequest, Target, Targets
 from treadle.planner.documents import store
-from treadle.planner.documents.nearest import meant
+from treadle.planner.documents.nearest import meant, with_article
 from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import CheckFailed, InputError
@@ -69,7 +69,7 @@ def chosen(offered: tuple[Target, ...], asked: str | None, what: str, where: str
     takers = [f"{name} plans" for name in ROOMS if asked in [each.name for each in targets_for(name).targets]]
     takers += [f"selections of {name} plans" for name in ROOMS if not takers and asked in target_names_of(name)]
     other = f", which is for {' and '.join(takers)}" if takers else ""
-    raise InputError(f"a {what} has no target {asked}{other}; expected --target {listed}", where=where)
+    raise InputError(f"{with_article(what)} has no target {asked}{other}; expected --target {listed}", where=where)
 
 
 def generate(

@@ -42,3 +42,8 @@ def meant(found: str, names: Iterable[str]) -> str:
 def unknown(found: str, names: Iterable[str]) -> str:
     """`found 'ndv3', did you mean 'ndv2'?`, with the rules of `meant`."""
     return f"found {found!r}, {meant(found, names)}"
+
+
+def with_article(name: str) -> str:
+    """`a memory plan`, `an aggregation plan`."""
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

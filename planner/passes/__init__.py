@@ -6,6 +6,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
+from treadle.planner.documents.nearest import with_article
 from treadle.planner.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,6 +59,6 @@ def require_pass(plan: Plan[Any], decisions: type[D], where: str) -> Plan[D]:
     """`plan`, which must be one with such decisions. Raises InputError, which calls it `where`, for another one."""
     found = as_pass(plan, decisions)
     if found is None:
-        wanted = decisions.__struct_config__.tag
-        raise InputError(f"found a {name_of(plan.decisions)} plan, expected a {wanted} plan", where=where)
+        given, wanted = name_of(plan.decisions), decisions.__struct_config__.tag
+        raise InputError(f"found {with_article(given)} plan, expected {with_article(str(wanted))} plan", where=where)
     return found

@@ -16,7 +16,7 @@ from treadle.aggregate.tuning import PlanDecider, Reports, SideChannel
 from treadle.codegen.aggregation.script import ranks_of
 from treadle.planner.errors import InputError, TreadleError
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions
-from treadle.runtime.agreement import agreed_on
+from treadle.runtime.agreement import agreed_on, require_same
 from treadle.runtime.collective.wire.groups import close_wire, stop_wire, wire_of
 from treadle.runtime.torch_names import new_group
 from treadle.runtime.watch import NAMING_SECONDS, lost_rank, watch_of
@@ -39,7 +39,7 @@ class PlannedSums:
     """The sums of one rank. `decider`, if any, decides on the first rank every `period` iterations.
 
     All ranks make it together. Raises InputError, on all of them alike, for a plan of another number of ranks or
-    another plan than that of the first rank, MissingBackendError where one has no compiler.
+    another plan, period or use of autotune than the first rank, MissingBackendError where one has no compiler.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class PlannedSums:
                 raise InputError(f"found a period of {period}, expected at least {LEAST_PERIOD} iterations")
 
         agreed_on(checked, decisions)
+        require_same((period, decider is None), "period or autotune")
         self.group: Any = new_group(range(distributed.get_world_size()), backend="gloo")
         self.wire = wire_of(self.group, decisions.problem.connections)
         self.watch = watch_of(self.group, lambda rank: None)
@@ -72,8 +73,9 @@ class PlannedSums:
         """The sum of `tensor` over all ranks, in place; `op` may also be avg, min or max.
 
         The same on all ranks bit by bit, in an order that the plan fixes. Raises InputError for tensors that cannot be
-        added up, CheckFailed with the rank that ended.
+        added up and after `close`, CheckFailed with the rank that ended.
         """
+        self._require_open()
         start = time.perf_counter_ns()
         result = self.engine(tensor, op=op)
         self.call_ns += time.perf_counter_ns() - start
@@ -82,7 +84,8 @@ class PlannedSums:
 
     def step(self) -> None:
         """An iteration has ended. All ranks call it after the same sums; what they report, and which plan they follow,
-        changes here only. Raises CheckFailed with the rank that ended."""
+        changes here only. Raises CheckFailed with the rank that ended, InputError after `close`."""
+        self._require_open()
         time_ns = time.perf_counter_ns() - self.began
         self.times.append(time_ns)
         if self.channel is not None:
@@ -111,7 +114,8 @@ class PlannedSums:
 
     def stop(self) -> None:
         """End the sum that another thread may be in."""
-        stop_wire(self.group)
+        if not self.closed:
+            stop_wire(self.group)
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -123,6 +127,10 @@ class PlannedSums:
             if lost is None:
                 raise
             raise lost_rank(lost) from error
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise InputError("found a call after `close`, expected none", where="treadle.aggregate")
 
     def _exchange(self, channel: SideChannel) -> None:
         if self.answers:

@@ -22,7 +22,7 @@ class AggregationHook:
     """The hook of a model until `close`."""
 
     def __init__(self, model: DistributedDataParallel, sums: PlannedSums) -> None:
-        self.model, self.sums = model, sums
+        self.group, self.sums = model.process_group, sums  # the model holds the hook, and nothing could free both
         self.lane = CallLane(sums.stop)
         self.expected = self.missing = len(reduced_parameters(model))
         self.closed = False
@@ -45,7 +45,7 @@ class AggregationHook:
     def _bucket(self, state: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         buffer = bucket.buffer()
         if self.closed:
-            return averaged(buffer, self.model.process_group)
+            return averaged(buffer, self.group)
         if buffer.is_sparse:
             raise InputError("found a sparse gradient, expected dense ones; treadle.sparse exchanges sparse ones")
         self.missing -= len(bucket.parameters())

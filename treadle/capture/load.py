@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from treadle.planner.documents.arguments import DTYPES, word_expected
-from treadle.planner.documents.nearest import meant, question
+from treadle.planner.documents.nearest import meant, question, with_article
 from treadle.planner.documents.values import Called
 from treadle.planner.errors import InputError, MissingBackendError, TreadleError
 
@@ -225,7 +225,7 @@ def _kind(value: object) -> str:
     from torch import Tensor
 
     name = "tensor" if isinstance(value, Tensor) else type(value).__name__
-    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
+    return with_article(name)
 
 
 def _describe(error: BaseException) -> str:

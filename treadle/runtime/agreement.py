@@ -34,9 +34,14 @@ def agreed(work: Callable[[], T], group: Any = None) -> T:
 def agreed_on(checked: Callable[[], T], decisions: Decisions) -> T:
     """What `checked` returns, once it has on every rank. Raises its error on all of them alike, and InputError where
     ranks have other plans than rank 0."""
-    result, mine = agreed(checked), text_digest(repr(decisions))
-    plans: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(plans, mine)
-    if other := [rank for rank, each in enumerate(plans) if each != plans[0]]:
-        raise InputError(f"rank {other[0]} found another plan than rank 0, expected the same")
+    result = agreed(checked)
+    require_same(decisions, "plan")
     return result
+
+
+def require_same(value: object, what: str) -> None:
+    """Raises InputError on all ranks alike, where `value` is another one than on rank 0; it is called `what`."""
+    found: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(found, text_digest(repr(value)))
+    if other := [rank for rank, each in enumerate(found) if each != found[0]]:
+        raise InputError(f"rank {other[0]} found another {what} than rank 0, expected the same")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.planner.documents.nearest import MOST, meant, nearest, unknown
+from treadle.planner.documents.nearest import MOST, meant, nearest, unknown, with_article
 
 PROFILES = ["dgx1", "dgx2", "ndv2", "ring4"]
 
@@ -34,3 +34,10 @@ def test_a_long_list_is_cut() -> None:
 
 def test_no_option_is_offered_for_a_word_that_shares_few_letters() -> None:
     assert nearest("--bogus", ["--verbose", "--version"]) == []
+
+
+def test_a_name_gets_the_article_that_it_is_read_with() -> None:
+    assert [with_article(name) for name in ("memory plan", "aggregation plan")] == [
+        "a memory plan",
+        "an aggregation plan",
+    ]

@@ -4,10 +4,12 @@ of bad plans and of one another's end. All values are integers, so that sums are
 from __future__ import annotations
 
 import copy
+import gc
 import multiprocessing
 import os
 import random
 import signal
+import weakref
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -24,6 +26,7 @@ from treadle.aggregate.aggregator import PlannedSums
 from treadle.aggregate.tuning import MeasuredCalls, PlanChange
 from treadle.codegen import targets
 from treadle.codegen.emit import write
+from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions
 from treadle.runtime.launch import launch
@@ -147,6 +150,9 @@ def trained(rank: int, world: int, folder: str) -> None:
                 model.zero_grad()
         assert hook.statistics().iterations == 7
     refused(rank, folder)
+    plan = plan_of(planned(((0, 1), (2, 3))))
+    before = attached_again(plan)
+    assert all(attached_again(plan) <= before for _ in range(3))
 
 
 def refused(rank: int, folder: str) -> None:
@@ -166,6 +172,28 @@ def refused(rank: int, folder: str) -> None:
     with pytest.raises(InputError, match="found a communication hook, expected a model without one"):
         attach(model, plan)
     hook.close()
+    with pytest.raises(InputError, match="rank 1 found another period or autotune than rank 0"):
+        Aggregator(plan, period=2 + (rank == 1))
+    with pytest.raises(InputError, match="found another period or autotune than rank 0"):
+        Aggregator(plan, autotune=rank == 0)
+
+
+def attached_again(plan: Plan[AggregationDecisions]) -> int:
+    """Open files after a model was attached, trained, and given up."""
+    model = DistributedDataParallel(Net())
+    hook, net = attach(model, plan), weakref.ref(model.module)
+    model(torch.ones(1, 40)).sum().backward()
+    hook.close()
+    hook.sums.stop()
+    with pytest.raises(InputError, match="found a call after `close`, expected none"):
+        hook.sums.all_reduce(torch.ones(1))
+    with pytest.raises(InputError, match="found a call after `close`, expected none"):
+        hook.sums.step()
+    del model, hook
+    gc.collect()
+    assert net() is None
+    distributed.barrier()
+    return _files()
 
 
 @pytest.mark.slow

@@ -146,6 +146,8 @@ class RankWire:
                 self.handle = None
             for each in (self.sockets, *self.more):
                 close(each)
+            if self.board is not None:
+                self.board.close()
             self.lock.release()
 
 

@@ -236,7 +236,7 @@ def test_bad_input_is_one_line(
 
 
 def test_uneven_directions_are_mended_when_asked(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store.save(latency(1, 0, None)(latency(3, 2, 90)(matrix())), "costs.json")
+    store.save(latency(1, 0, None)(latency(3, 2, 90)(matrix(4))), "costs.json")
     for how, ns in (("max", 90_000), ("mean", 65_000)):
         assert run([*COSTS, "--repair", how]) == 0
         found = store.load("plan.json", Plan).decisions.problem.latency_ns

@@ -13,6 +13,8 @@ from treadle.cli.main import run
 from treadle.planner.documents import store
 from treadle.planner.documents.cost_matrix import CostHost, CostMatrix, PairRate
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 
 def racks(count: int, size: int) -> CostMatrix:
     """Hosts in racks, numbered so that those of one rack do not follow each other, with their positions."""

@@ -17,6 +17,8 @@ from treadle.probe.member import Message
 from treadle.probe.pairs import ProbedPairs, ProbeSettings, probe_pairs
 from treadle.probe.streams import Pair
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 NIC, UPLINK = 100e6, 100e6
 
 

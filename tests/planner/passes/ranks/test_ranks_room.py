@@ -18,6 +18,8 @@ from treadle.planner.passes.ranks.planning import plan_ranks
 from treadle.planner.passes.ranks.problem import RanksProblem
 from treadle.planner.passes.ranks.room import PASS
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 
 def costs(seed: int = 1, *, rates: bool = False, spoilt: bool = False) -> CostMatrix:
     """Six hosts in two racks; spoilt: one direction is missing."""

@@ -20,6 +20,8 @@ from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, LinkCost, Port, SwitchStep, Transfer
 from treadle.planner.passes.ranks.problem import PlanHop
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 Change = Callable[[CostMatrix], CostMatrix]
 ALLGATHER = ["plan", "collective", "allgather", "--hardware", "hosts-2x2", "--nodes", "4", "--size", "1MiB"]
 COSTS = ["plan", "ranks", "--costs", "costs.json", "-o", "plan.json"]

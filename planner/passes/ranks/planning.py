@@ -18,7 +18,7 @@ from treadle.planner.passes.ranks.decisions import RanksDecisions
 from treadle.planner.passes.ranks.exact import ExactLimits, exactly
 from treadle.planner.passes.ranks.problem import RanksProblem
 from treadle.planner.passes.ranks.samples import random_orders
-from treadle.planner.passes.ranks.search import best_order, worst_order
+from treadle.planner.passes.ranks.search import best_order, first_order, worst_order
 from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
@@ -91,8 +91,9 @@ class _Planning:
         self.incumbent = Incumbent[tuple[int, ...]](publish, ends=clock.ends, cost_s=guess_s, now=clock.now)
 
     def plan(self) -> Plan[RanksDecisions]:
-        self.incumbent.offer(self.best)
         if not self.proved():
+            first_order(self.costs, self.offer)
+            self.incumbent.offer(self.best)
             for part in (self.enumerate_all,) if len(self.best) <= MOST_ENUMERATED else (self.search, self.prove):
                 if not self.stopped():
                     part()

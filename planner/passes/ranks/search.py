@@ -25,11 +25,19 @@ OFTEN = 16
 """Kicks of a tour between two looks at the clock."""
 HEATS = (Heat(1, 0.02), Heat(4, 0.2), Heat(1, 0.05), Heat(4, 0.5))
 """Restarts: what the mean counts next to the dearest, and the first temperature over what random neighbours differ."""
-MOST_MOVES, MOVES = 30_000, 2000
-"""Neighbours in each restart, at most, and for each host."""
+MOST_MOVES, MOVES, WORK = 30_000, 2000, 2_500_000
+"""Neighbours in each restart: at most, for each host, and times hosts at most."""
+MOST_GROUPED = 128
+"""Hosts up to which groups of near hosts are a start too: beyond, they take seconds."""
 WORST_SHARE = 10
 """The search for the dearest order does this part of the work of the other."""
 Offer = Callable[[Sequence[int]], None]
+
+
+def first_order(costs: OrderCosts, offer: Offer) -> None:
+    """Offer an order that takes little time: a short ring, rotated."""
+    if len(costs.latency) >= 5:
+        offer(_rotated(costs, Tours(_length_matrix(costs), range(len(costs.latency))).order))
 
 
 def best_order(costs: OrderCosts, seed: int, offer: Offer, stopped: Expired) -> None:
@@ -44,7 +52,7 @@ def best_order(costs: OrderCosts, seed: int, offer: Offer, stopped: Expired) -> 
             _bottleneck_ring(costs, tours.order, seed, offer, stopped)
         return
     starts = _starts(costs, matrix, seed, offer, stopped)
-    moves = min(MOST_MOVES, MOVES * count)
+    moves = _moves(count)
     for number, heat in enumerate(HEATS):
         if stopped():
             return
@@ -58,8 +66,12 @@ def worst_order(costs: OrderCosts, seed: int, offer: Offer, stopped: Expired) ->
         matrix = costs.matrix(0)
         _chain(Tours(matrix.max() - matrix, range(count)), KICKS * count // WORST_SHARE, seed, offer, stopped)
         return
-    moves = min(MOST_MOVES, MOVES * count) // WORST_SHARE
+    moves = _moves(count) // WORST_SHARE
     _annealed(costs, range(count), moves, Heat(1, -0.2), seed, offer, stopped)
+
+
+def _moves(count: int) -> int:
+    return min(MOST_MOVES, MOVES * count, WORK // count)
 
 
 def _length_matrix(costs: OrderCosts) -> Ints:
@@ -83,14 +95,10 @@ def _starts(costs: OrderCosts, matrix: Ints, seed: int, offer: Offer, stopped: E
     """Orders in which racks stand together: a short ring, and groups of near hosts in the order of that ring."""
     count = len(matrix)
     tours = Tours(matrix, range(count))
-    starts = [_rotated(costs, tours.order)]
-    offer(starts[0])
-    if stopped():
-        return starts
     _chain(tours, SEED_KICKS * count, seed, lambda order: None, stopped)
     starts = [_rotated(costs, tours.order)]
     offer(starts[0])
-    if stopped():
+    if stopped() or count > MOST_GROUPED:
         return starts
     place = {host: at for at, host in enumerate(tours.order)}
     groups = sorted(near_hosts(matrix.tolist(), seed=seed).groups, key=lambda group: min(place[host] for host in group))

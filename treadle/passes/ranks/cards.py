@@ -13,13 +13,13 @@ CHECKED = "a checker that shares no code with the planner priced the order, the 
 
 
 def ranks_cards(plan: Plan[RanksDecisions]) -> tuple[Card, ...]:
-    """The cost against that of the hosts as handed out and of random orders, the prediction, the bound and the
-    check."""
+    """The cost against that of the hosts as handed out and of random orders, the bound and the check."""
     decisions = plan.decisions
+    cost = time_card("cost of the order", decisions.cost_ns, decisions.original_ns, "as handed out", "by its model")
+    time = f"{predicted(decisions)} is predicted to take {format_time(decisions.time_ns)}, not measured"
     return (
-        time_card("cost of the order", decisions.cost_ns, decisions.original_ns, "as handed out", "predicted"),
+        cost._replace(note=f"{cost.note}; {time}"),
         random_card(decisions),
-        Card("predicted time", format_time(decisions.time_ns), None, f"{predicted(decisions)}, not measured"),
         bound_card(plan),
         Card("result", "checked, not run", None, CHECKED),
     )

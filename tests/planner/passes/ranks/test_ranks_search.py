@@ -152,7 +152,7 @@ def test_a_limit_and_an_interrupt_keep_the_best_order_and_plans_come_before() ->
     assert plan.decisions.cost_ns <= plans[-1].decisions.cost_ns < plan.decisions.original_ns
     late = plan_ranks(problem, clock=Clock.of(0.0))
     assert late.provenance.limit_fired
-    assert late.decisions.cost_ns == late.decisions.original_ns
+    assert late.decisions.cost_ns <= late.decisions.original_ns
 
 
 @pytest.mark.slow

@@ -92,3 +92,9 @@ def data_dir() -> Path:
     if not path.is_dir():
         pytest.skip(f"TREADLE_DATA: no folder {path.name!r} with real files here")
     return path
+
+
+@pytest.fixture
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts in racks that are far apart need a tenth of the steps by which positions of hosts are found."""
+    monkeypatch.setattr("treadle.planner.machine.embedding.STEPS", 150)

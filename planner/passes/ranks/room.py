@@ -106,10 +106,12 @@ def _problem(plan: Plan[RanksDecisions], found: Inputs) -> RanksProblem | None:
         except InputError as error:
             refused = error
         else:
+            if problem == solved:
+                return problem
             problems.append(problem)
     if not problems:
         raise refused
-    return next((each for each in problems if each == solved), problems[0])
+    return problems[0]
 
 
 PASS = RanksPass()

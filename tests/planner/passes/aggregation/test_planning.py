@@ -25,6 +25,8 @@ from treadle.planner.passes.aggregation.prices import NearPrices
 from treadle.planner.passes.aggregation.problem import AggregationProblem
 from treadle.planner.passes.aggregation.traffic import MOST_MESSAGES, leaving, pair_bytes, pieces
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 MIB = 1 << 20
 
 

@@ -3,6 +3,8 @@ problems."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -10,9 +12,13 @@ from tests.planner.passes.ranks.instances import planted
 from tests.planner.samples import RANKS_PLAN
 from treadle.planner.documents.cost_matrix import CostHost, CostMatrix, PairRate
 from treadle.planner.errors import InputError
+from treadle.planner.passes.ranks import extract
 from treadle.planner.passes.ranks.extract import DEFAULT_BYTES, bcube_factors, problem_of
 from treadle.planner.passes.ranks.planning import plan_ranks
+from treadle.planner.passes.ranks.problem import RanksProblem
 from treadle.planner.passes.ranks.room import PASS
+
+pytestmark = pytest.mark.usefixtures("few_steps")
 
 
 def costs(seed: int = 1, *, rates: bool = False, spoilt: bool = False) -> CostMatrix:
@@ -48,6 +54,19 @@ def test_costs_that_were_mended_for_the_plan_are_mended_alike() -> None:
         problem_of(given, "ring")
     mended = plan_ranks(problem_of(given, "ring", repair="mean"))
     assert PASS.check_inputs(mended, {"costs": given}) == []
+
+
+def test_costs_that_are_those_of_the_plan_are_not_mended_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups of hundreds of hosts take many seconds to find."""
+    made = []
+
+    def counted(*given: Any, **options: Any) -> RanksProblem:
+        made.append(options["repair"])
+        return problem_of(*given, **options)
+
+    monkeypatch.setattr(extract, "problem_of", counted)
+    assert PASS.check_inputs(PLAN, {"costs": costs()}) == []
+    assert made == [None]
 
 
 def test_the_order_has_the_costs_of_today_if_the_hosts_are_the_same() -> None:

@@ -88,7 +88,7 @@ def test_a_ring_of_ten_hosts_is_as_short_as_an_exact_tour(seed: int) -> None:
     assert (plan.decisions.cost_ns, plan.certificate.optimal) == (shortest_tour(costs), True)
 
 
-@pytest.mark.parametrize(("count", "number"), [(12, 3), (32, 4), (64, 8)])
+@pytest.mark.parametrize(("count", "number"), [(12, 3), (32, 4), pytest.param(64, 8, marks=pytest.mark.slow)])
 def test_planted_racks_are_contiguous_on_the_ring(count: int, number: int) -> None:
     costs = planted(count, number, seed=count)
     plan = plan_ranks(ranks_problem(costs, "ring"))
@@ -157,5 +157,5 @@ def test_a_limit_and_an_interrupt_keep_the_best_order_and_plans_come_before() ->
 
 @pytest.mark.slow
 def test_a_seed_gives_the_same_plan() -> None:
-    problem = ranks_problem(planted(18, 3, 4), "bcube", factors=(3, 6))
+    problem = ranks_problem(planted(12, 3, 4), "bcube", factors=(3, 4))
     assert plan_ranks(problem, options=RanksOptions(3)) == plan_ranks(problem, options=RanksOptions(3))

@@ -14,6 +14,8 @@ from treadle.planner.documents import store
 from treadle.planner.documents.cost_matrix import CostHost, CostMatrix, PairRate
 from treadle.planner.documents.plan import Plan
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 MIXED: Groups = ((0, 2), (1, 3))
 PLAN = ["plan", "aggregation", "--costs", "costs.json", "--size", "1MiB", "-o", "plan.json"]
 

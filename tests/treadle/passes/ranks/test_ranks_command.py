@@ -20,6 +20,8 @@ from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, LinkCost, Port, SwitchStep, Transfer
 from treadle.planner.passes.ranks.problem import PlanHop
 
+pytestmark = pytest.mark.usefixtures("few_steps")
+
 Change = Callable[[CostMatrix], CostMatrix]
 ALLGATHER = ["plan", "collective", "allgather", "--hardware", "hosts-2x2", "--nodes", "4", "--size", "1MiB"]
 COSTS = ["plan", "ranks", "--costs", "costs.json", "-o", "plan.json"]
@@ -236,7 +238,7 @@ def test_bad_input_is_one_line(
 
 
 def test_uneven_directions_are_mended_when_asked(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store.save(latency(1, 0, None)(latency(3, 2, 90)(matrix())), "costs.json")
+    store.save(latency(1, 0, None)(latency(3, 2, 90)(matrix(4))), "costs.json")
     for how, ns in (("max", 90_000), ("mean", 65_000)):
         assert run([*COSTS, "--repair", how]) == 0
         found = store.load("plan.json", Plan).decisions.problem.latency_ns

@@ -20,7 +20,7 @@ from treadle.planner.passes.aggregation.decisions import AggregationDecisions
 from treadle.planner.passes.aggregation.prices import NearPrices
 from treadle.planner.passes.aggregation.retune import HostTraffic
 from treadle.planner.passes.aggregation.traffic import pair_bytes
-from treadle.planner.passes.aggregation.tuner import MastersTuner, Tried
+from treadle.planner.passes.aggregation.tuner import MOST_STEPS, MastersTuner, Tried
 
 log = logging.getLogger("treadle.aggregate")
 PROBE_SECONDS = 0.02
@@ -75,7 +75,8 @@ class Autotune:
             log.info(f"{said}; groups stay")
             return PlanChange()
         log.info(f"{said}: {planned.levels} levels, groups {'; '.join(map(_names(planned), planned.groups))}")
-        self.tuner = MastersTuner(planned, self.time_s, Tried(self.time_s, now))
+        # No steps are left: what is not faster at once is taken back, for Finetune does not make other groups better.
+        self.tuner = MastersTuner(planned, self.time_s, Tried(self.time_s, now), steps=MOST_STEPS)
         return PlanChange(decisions=planned)
 
     def _passes(self, decisions: AggregationDecisions, seen: str) -> bool:

@@ -92,6 +92,20 @@ def test_hosts_are_grouped_anew_where_the_links_between_them_have_changed() -> N
     assert tuner.regroup(probed).decisions is None
 
 
+def test_groups_that_are_not_faster_are_taken_back_at_once() -> None:
+    tuner = Autotune(PLAN)
+    for period in (1, 2, 3):
+        tuner.decide(measured(5 * period, PLAN, [NIC] * HOSTS))
+    near = {(i, j) for i in range(HOSTS) for j in range(HOSTS) if i % 2 == j % 2}
+    probed = [[nan if i == j else 1e9 if (i, j) in near else 2e7 for j in range(HOSTS)] for i in range(HOSTS)]
+    regrouped = tuner.regroup(probed).decisions
+    assert regrouped is not None
+    slower = measured(20, regrouped, [NIC] * HOSTS)._replace(time_ns=1.1e9 * tuner.time_s)
+    assert tuner.decide(slower).decisions == PLAN
+    assert tuner.decide(measured(25, PLAN, [NIC] * HOSTS)).decisions is None
+    assert tuner.decide(measured(30, PLAN, [NIC] * 7 + [NIC / 4])).decisions is not None
+
+
 def test_reports_have_the_median_of_what_was_seen() -> None:
     reports = Reports()
     for time_ns, rate in ((9, 5.0), (100, nan), (110, 3.0)):

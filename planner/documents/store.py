@@ -189,6 +189,9 @@ def _layout(value: Any, indent: str) -> str:
     if isinstance(value, dict):
         rows = [f"{inner}{_one_line(key)}: {_layout(item, inner)}" for key, item in sorted(value.items())]
         return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
+    if value and not _nested(value):
+        rows = [inner + number for number in _one_line(value)[1:-1].split(", ")]
+        return "[\n" + ",\n".join(rows) + f"\n{indent}]"
     return (
         "[\n"
         + (_number_rows(value, inner) or ",\n".join(inner + _layout(item, inner) for item in value))
@@ -211,7 +214,7 @@ def _number_rows(rows: list[Any] | tuple[Any, ...], inner: str) -> str:
     return ",\n".join(f"{inner}[{line}]" for line in lines) if max(map(len, lines)) + len(inner) + 2 <= LINE else ""
 
 
-def _nested(row: list[Any]) -> bool:
+def _nested(row: list[Any] | tuple[Any, ...]) -> bool:
     return any(isinstance(item, str | dict | list | tuple) for item in row)
 
 

@@ -55,6 +55,8 @@ def from_costs(
             repair=repair,
             where=file,
         )
+        if size_bytes is not None and problem.ns_per_MiB is None:
+            note(f"{file} has latencies only: costs do not depend on --size, which `treadle run` measures")
         return problem, inputs
     if not Path(collective).exists():
         raise InputError(f"{unknown(collective, sorted(LIBRARY))}, or the file of a plan", where="--collective")

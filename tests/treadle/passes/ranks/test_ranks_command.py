@@ -98,6 +98,12 @@ def test_old_costs_are_pointed_out(files: Path, capsys: pytest.CaptureFixture[st
     assert "costs.json was measured " in capsys.readouterr().err
 
 
+def test_a_size_that_changes_nothing_is_pointed_out(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store.save(replace(matrix(), rates=()), here / "costs.json")
+    assert run([*COSTS, "--size", "1MiB"]) == 0
+    assert "costs.json has latencies only: costs do not depend on --size" in capsys.readouterr().err
+
+
 def test_a_collective_plan_is_laid_on_hosts_with_their_ranks_together(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from torch import Tensor, distributed
@@ -14,12 +12,12 @@ from treadle.aggregate.links import LinkMeter
 from treadle.aggregate.probing import probed
 from treadle.aggregate.tuning import PlanDecider, Reports, SideChannel
 from treadle.codegen.aggregation.script import ranks_of
-from treadle.planner.errors import InputError, TreadleError
+from treadle.planner.errors import InputError
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions
 from treadle.runtime.agreement import agreed_on, require_same
 from treadle.runtime.collective.wire.groups import close_wire, stop_wire, wire_of
 from treadle.runtime.torch_names import new_group
-from treadle.runtime.watch import NAMING_SECONDS, lost_rank, watch_of
+from treadle.runtime.watch import watch_of
 
 PERIOD, LEAST_PERIOD = 5, 2
 """Iterations from report to report."""
@@ -92,7 +90,7 @@ class PlannedSums:
             self.reports.add(time_ns, self.call_ns, self.summed, self.meter.take())
         self.call_ns = self.summed = 0
         if self.channel is not None:
-            with self.named():
+            with self.watch.named():
                 self._exchange(self.channel)
         self.began = time.perf_counter_ns()
 
@@ -116,17 +114,6 @@ class PlannedSums:
         """End the sum that another thread may be in."""
         if not self.closed:
             stop_wire(self.group)
-
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """An error of torch.distributed inside becomes CheckFailed with the rank that ended, if one did."""
-        try:
-            yield
-        except RuntimeError as error:
-            lost = None if isinstance(error, TreadleError) else self.watch.lost_within(NAMING_SECONDS)
-            if lost is None:
-                raise
-            raise lost_rank(lost) from error
 
     def _require_open(self) -> None:
         if self.closed:

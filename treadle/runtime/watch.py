@@ -8,14 +8,14 @@ from __future__ import annotations
 import selectors
 import socket
 import struct
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import Any
 
 from torch import distributed
 
-from treadle.planner.errors import CheckFailed
+from treadle.planner.errors import CheckFailed, TreadleError
 from treadle.runtime.sockets import connect
 
 NAMING_SECONDS = 3.0
@@ -40,6 +40,17 @@ class RankWatch:
         """The rank that ended, or None after `seconds`."""
         self.noticed.wait(seconds)
         return self.lost
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """An error of torch.distributed inside becomes CheckFailed with the rank that ended, if one did."""
+        try:
+            yield
+        except RuntimeError as error:
+            lost = None if isinstance(error, TreadleError) else self.lost_within(NAMING_SECONDS)
+            if lost is None:
+                raise
+            raise lost_rank(lost) from error
 
     def close(self) -> None:
         """Let the other ranks know that this one goes on without them, and that another one ended if one did."""

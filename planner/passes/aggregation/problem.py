@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from treadle.planner.documents.cost_matrix import Slots
+from treadle.planner.documents.costed_hosts import problems_of_costs, problems_of_hosts
 from treadle.planner.documents.scalars import Count, Document, Name, Positive, Record
 
 VERSION = 1
@@ -38,28 +39,12 @@ class AggregationProblem(Document, frozen=True, kw_only=True, tag_field="kind", 
         count = len(self.hosts)
         if not 1 <= count <= MOST_HOSTS:
             yield "$.hosts", str(count), f"1 to {MOST_HOSTS} hosts"
-        names = [host.name for host in self.hosts]
-        if len({*names}) < count:
-            twice = next(name for place, name in enumerate(names) if name in names[:place])
-            yield "$.hosts", f"{twice!r} twice", "names that occur once"
-        slots = [host.slots for host in self.hosts]
-        if slots and min(slots) < max(slots):
-            yield "$.hosts", f"{min(slots)} and {max(slots)} slots", "as many on every host"
+        yield from problems_of_hosts([host.name for host in self.hosts], [host.slots for host in self.hosts])
         for field in ("latency_ns", "ns_per_MiB"):
-            matrix = getattr(self, field)
-            if len(matrix) != count or any(len(row) != count for row in matrix):
-                yield (
-                    f"$.{field}",
-                    f"{len(matrix)} rows of {sorted({len(row) for row in matrix})}",
-                    f"{count} of {count}",
-                )
+            wrong = [*problems_of_costs(getattr(self, field), count, f"$.{field}")]
+            yield from wrong
+            if wrong:
                 return
-            for src, row in enumerate(matrix):
-                for dst, cost in enumerate(row):
-                    if cost != matrix[dst][src] or (src == dst and cost) or cost > 2**40:
-                        expected = f"{0 if src == dst else matrix[dst][src]}, at most {2**40}"
-                        yield f"$.{field}[{src}][{dst}]", str(cost), expected
-                        return
         for src, row in enumerate(self.ns_per_MiB):
             if any(not cost for dst, cost in enumerate(row) if dst != src):
                 yield f"$.ns_per_MiB[{src}]", "0", "more than 0 between two hosts"

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from treadle.planner.documents.cost_matrix import Slots
+from treadle.planner.documents.costed_hosts import MOST_NS, problems_of_costs, problems_of_hosts
 from treadle.planner.documents.scalars import MEBIBYTE, Count, Document, Name, Positive, Rank, Record
 
 VERSION = 1
@@ -16,8 +17,6 @@ Algorithm = Literal["ring", "halving-doubling", "tree", "double-tree", "bcube", 
 Objective = Literal["sum", "bottleneck", "bytes"]
 """sum: the cost model of the algorithm. bottleneck: the dearest hop, then the sum. bytes: the cost model where a hop
 costs its latency times its bytes."""
-MOST_NS = 2**40
-"""The most that a hop costs: some 18 minutes, so that sums over hosts stay far within 62 bits."""
 
 
 class RankedHost(Record, frozen=True, kw_only=True):
@@ -60,17 +59,11 @@ class RanksProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="r
         count = len(self.hosts)
         if not count:
             yield "$.hosts", "none", "at least one host"
-        names = [host.name for host in self.hosts]
-        if len({*names}) < count:
-            twice = next(name for place, name in enumerate(names) if name in names[:place])
-            yield "$.hosts", f"{twice!r} twice", "names that occur once"
-        slots = [host.slots for host in self.hosts]
-        if slots and min(slots) < max(slots):
-            yield "$.hosts", f"{min(slots)} and {max(slots)} slots", "as many on every host"
+        yield from problems_of_hosts([host.name for host in self.hosts], [host.slots for host in self.hosts])
         for field in ("latency_ns", "ns_per_MiB"):
             matrix = getattr(self, field)
             if matrix is not None:
-                yield from _matrix_problems(matrix, count, f"$.{field}")
+                yield from problems_of_costs(matrix, count, f"$.{field}")
         for place, hop in enumerate(self.hops):
             if max(hop.src, hop.dst) >= count or any(before >= place for before in hop.after):
                 yield f"$.hops[{place}]", f"{hop.src} -> {hop.dst} after {hop.after}", "places of hosts, earlier hops"
@@ -95,18 +88,3 @@ class RanksProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="r
             not ns for i, row in enumerate(self.ns_per_MiB or ()) for j, ns in enumerate(row) if i != j
         ):
             yield "$.near", f"{len(self.near)} groups", "none where bytes take no time"
-
-
-def _matrix_problems(matrix: tuple[tuple[int, ...], ...], count: int, path: str) -> Iterator[tuple[str, str, str]]:
-    if len(matrix) != count or any(len(row) != count for row in matrix):
-        yield path, f"{len(matrix)} rows of {sorted({len(row) for row in matrix})}", f"{count} rows of {count}"
-        return
-    for src, row in enumerate(matrix):
-        for dst, cost in enumerate(row):
-            if cost != matrix[dst][src] or (src == dst and cost):
-                back = "0" if src == dst else f"{matrix[dst][src]}, as the other direction"
-                yield f"{path}[{src}][{dst}]", str(cost), back
-                return
-            if cost > MOST_NS:
-                yield f"{path}[{src}][{dst}]", str(cost), f"at most {MOST_NS}"
-                return

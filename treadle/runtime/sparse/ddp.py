@@ -112,7 +112,7 @@ class SparseHook:
             {name: views[name] for name in self.order if name in views}, in_place=True
         )
         means = {name: each.div_(self.world) for name, each in sums.items()}
-        with self.exchange.named():
+        with self.exchange.watch.named():
             for bucket in buckets:
                 for work in bucket.works:
                     work.wait()

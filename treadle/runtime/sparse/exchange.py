@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, distributed
 
-from treadle.planner.errors import InputError, TreadleError
+from treadle.planner.errors import InputError
 from treadle.planner.passes.sparse.decisions import SparseDecisions
 from treadle.runtime.agreement import agreed, agreed_on
 from treadle.runtime.scope_groups import ScopeGroups, scope_groups
 from treadle.runtime.sparse.gradient import GradientExchange
 from treadle.runtime.sparse.mail import GroupTransport, carried, in_lockstep, together
 from treadle.runtime.sparse.tally import ExchangeTally, Growth
-from treadle.runtime.watch import NAMING_SECONDS, lost_rank, watch_of
+from treadle.runtime.watch import watch_of
 
 log = logging.getLogger("treadle.sparse")
 CPU = torch.device("cpu")
@@ -64,22 +63,11 @@ class SparseExchange:
         self.seen.update(gradients)
         tallies = {name: ExchangeTally(name, each.scheme.name) for name, each in found.items()}
         steps = {name: each.steps(gradients[name], tallies[name], in_place=in_place) for name, each in found.items()}
-        with self.named():
+        with self.watch.named():
             totals = carried(together(steps), self.transport)
         for tally in tallies.values():
             self._record(tally)
         return totals
-
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """An error of torch.distributed inside becomes CheckFailed with the rank that ended, if one did."""
-        try:
-            yield
-        except RuntimeError as error:
-            lost = None if isinstance(error, TreadleError) else self.watch.lost_within(NAMING_SECONDS)
-            if lost is None:
-                raise
-            raise lost_rank(lost) from error
 
     def _record(self, tally: ExchangeTally) -> None:
         name = tally.gradient

@@ -10,13 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from tests.planner.passes.ranks.instances import ALGORITHMS, IRREGULAR, OBJECTIVES, racks, ranks_problem, symmetric
+from treadle.planner.documents.costed_hosts import MOST_NS
 from treadle.planner.passes.ranks.check import check
 from treadle.planner.passes.ranks.check_costs import CountedCosts
 from treadle.planner.passes.ranks.check_patterns import expected_trees
 from treadle.planner.passes.ranks.cost import OrderCosts
 from treadle.planner.passes.ranks.decided import decided
 from treadle.planner.passes.ranks.decisions import RanksDecisions
-from treadle.planner.passes.ranks.problem import MOST_NS, PlanHop, RankedHost, RanksProblem
+from treadle.planner.passes.ranks.problem import PlanHop, RankedHost, RanksProblem
 
 Edit = Callable[[RanksDecisions], RanksDecisions]
 RATES = symmetric(4, 5, 900)

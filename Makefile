@@ -13,7 +13,7 @@ TESTS := $(wildcard $(addprefix tests/,$(FOLDERS)))
 export PYTHONDONTWRITEBYTECODE :=
 # What has no slow test need not be imported to find that out.
 SLOW = $(shell grep -rl --include='test_*.py' 'mark\.slow' tests | sort)
-.PHONY: help install demo check test test-slow golden lint lock format bench bench-collective bench-lab bench-memory bench-swap bench-fusion bench-compression bench-sparse gpu gpu-wheels wheel picture docs schemas clean
+.PHONY: help install demo check test test-slow golden lint lock format bench bench-collective bench-lab bench-memory bench-swap bench-fusion bench-compression bench-sparse bench-ranks bench-aggregation gpu gpu-wheels wheel picture docs schemas clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -88,6 +88,12 @@ bench-compression: $(STAMP) ## compression plans: published clusters in simulati
 
 bench-sparse: $(STAMP) ## sparse gradients: published figures in simulation, balance, training between the hosts of a lab; about an hour; needs root or user namespaces
 	$(BIN)/python -m benchmarks sparse
+
+bench-ranks: $(STAMP) ## orders of hosts: search and bounds, collectives and training between the hosts of a lab; needs root or user namespaces
+	$(BIN)/python -m benchmarks ranks
+
+bench-aggregation: $(STAMP) ## two-level sums: accuracy of groups, sums between the hosts of a lab, a link that slows down; needs root or user namespaces
+	$(BIN)/python -m benchmarks aggregation
 
 # The machine with the card may have no network: no .venv is made for it.
 gpu: ## every check that needs a GPU, with what this machine has, in under 8 minutes; DRY=1 does what needs none

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 MOST_NS = 2**40
-"""Of one cost: some 18 minutes, so that sums over hosts stay far within 62 bits."""
+"""The most that one cost may be, some 18 minutes, so that sums over hosts stay far within 62 bits."""
 Problems = Iterator[tuple[str, str, str]]
 """(path, found, expected)"""
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from benchmarks.common import Row, Table, machine, progress
-from benchmarks.ranks.hosts import Work, measured, probed, treadle
-from benchmarks.ranks.networks import HOSTS, NETWORKS, SCALE
-from treadle.lab.layout import layout
-from treadle.lab.lifecycle import the_lab
+from benchmarks.ranks.hosts import Work, measured, probed_networks, treadle
+from benchmarks.ranks.networks import HOSTS, SCALE
 from treadle.lab.state import Lab
 from treadle.planner.documents import store
 from treadle.planner.documents.cost_matrix import CostMatrix
@@ -23,7 +20,6 @@ from treadle.planner.passes.aggregation.extract import problem_of
 from treadle.planner.passes.aggregation.planning import AggregationOptions, plan_aggregation
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.ranks.decisions import RanksDecisions
-from treadle.probe.resolve import load_hardware
 
 SIZE, CHUNK, REPEATS, SECONDS = 2**21, 2**15, 2, 10
 WITHIN = 1 / 3
@@ -43,14 +39,8 @@ class Exchange:
 
 def tables() -> Iterator[Table]:
     """PLink's sums in two levels on 16 hosts of a lab, compared with gloo, rings and other plans; predictions."""
-    for network in NETWORKS:
-        with TemporaryDirectory() as name:
-            folder = Path(name)
-            file = folder / "network.yaml"
-            file.write_text(network.text)
-            with the_lab(layout(load_hardware(str(file)), SCALE)) as lab:
-                progress(f"{network.name}: probe")
-                yield on_network(network.name, lab, probed(lab, folder), folder)
+    for network, lab, costs, folder in probed_networks():
+        yield on_network(network.name, lab, costs, folder)
 
 
 def on_network(name: str, lab: Lab, costs: Path, folder: Path) -> Table:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
 from benchmarks.common import progress
+from benchmarks.ranks.networks import NETWORKS, SCALE, LabNetwork
+from treadle.lab.layout import layout
+from treadle.lab.lifecycle import the_lab
 from treadle.lab.run import run
 from treadle.lab.state import Lab
+from treadle.probe.resolve import load_hardware
 from treadle.runtime.sockets import LATENCY
 
 SOURCE = Path(__file__).with_name("halving_doubling.cpp")
@@ -56,6 +60,18 @@ def halving_doubling(lab: Lab, works: Sequence[Work], folder: Path) -> dict[str,
         number, *_ = (line.split()[0] for line in lines)
         slowest.setdefault(works[int(number)].name, []).append(max(float(line.split()[1]) for line in lines))
     return {name: median(times) for name, times in slowest.items()}
+
+
+def probed_networks() -> Iterator[tuple[LabNetwork, Lab, Path, Path]]:
+    """Each network in a lab of its own, the file of what was probed in it, and a folder for more."""
+    for network in NETWORKS:
+        with TemporaryDirectory() as name:
+            folder = Path(name)
+            file = folder / "network.yaml"
+            file.write_text(network.text)
+            with the_lab(layout(load_hardware(str(file)), SCALE)) as lab:
+                progress(f"{network.name}: probe")
+                yield network, lab, probed(lab, folder), folder
 
 
 def probed(lab: Lab, folder: Path) -> Path:

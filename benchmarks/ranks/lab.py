@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from benchmarks.common import Row, Table, machine, progress
-from benchmarks.ranks.hosts import Work, halving_doubling, measured, probed, treadle
-from benchmarks.ranks.networks import HOSTS, NETWORKS, SCALE, LabNetwork, profile
+from benchmarks.ranks.hosts import Work, halving_doubling, measured, probed_networks, treadle
+from benchmarks.ranks.networks import HOSTS, SCALE, LabNetwork, profile
 from benchmarks.ranks.orders import Order, median_order, spearman, spread
-from treadle.lab.layout import layout
-from treadle.lab.lifecycle import the_lab
 from treadle.lab.state import Lab
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
@@ -21,7 +18,6 @@ from treadle.planner.passes import require_pass
 from treadle.planner.passes.ranks.cost import OrderCosts
 from treadle.planner.passes.ranks.decisions import RanksDecisions
 from treadle.planner.passes.ranks.samples import random_orders
-from treadle.probe.resolve import load_hardware
 
 SIZE, REPEATS, SECONDS = 2**19, 2, 20
 HANDED_OUT: Order = tuple(range(HOSTS))
@@ -53,14 +49,8 @@ LIBRARIES = (
 
 def tables() -> Iterator[Table]:
     """Rings, halving-doubling, trees and training of others on 16 hosts of a lab: planned orders; rank correlation."""
-    for network in NETWORKS:
-        with TemporaryDirectory() as name:
-            folder = Path(name)
-            file = folder / "network.yaml"
-            file.write_text(network.text)
-            with the_lab(layout(load_hardware(str(file)), SCALE)) as lab:
-                progress(f"{network.name}: probe")
-                yield from on_network(network, lab, probed(lab, folder), folder)
+    for network, lab, costs, folder in probed_networks():
+        yield from on_network(network, lab, costs, folder)
 
 
 def on_network(network: LabNetwork, lab: Lab, costs: Path, folder: Path) -> Iterator[Table]:

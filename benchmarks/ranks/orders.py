@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from statistics import correlation
+
+from scipy.stats import spearmanr
 
 Order = tuple[int, ...]
 COUNT, WALKS, SEED = 10, 60, 2
@@ -42,12 +43,6 @@ def median_order(orders: Sequence[Order], cost: Callable[[Order], int]) -> Order
 
 def spearman(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
     """Rank correlation with mean ranks of equal values; None where all of one side are equal."""
-    ranks = [_ranks(predicted), _ranks(measured)]
-    if any(len({*side}) == 1 for side in ranks):
+    if any(len({*side}) == 1 for side in (predicted, measured)):
         return None
-    return correlation(*ranks)
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    ordered = sorted(values)
-    return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]
+    return float(spearmanr(predicted, measured).statistic)

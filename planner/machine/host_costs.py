@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import combinations
 from math import ceil
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from treadle.planner.documents.cost_matrix import CostMatrix
 from treadle.planner.documents.scalars import MEBIBYTE, many
@@ -18,6 +18,7 @@ MENDED: dict[Repair, Callable[[int, int], int]] = {"max": max, "mean": lambda on
 NAMED = 3
 """How many pairs an error names."""
 
+D = TypeVar("D")
 Rows = tuple[tuple[int, ...], ...]
 Measured = list[list[int | None]]
 Pair = tuple[int, int]
@@ -66,6 +67,16 @@ def host_costs(costs: CostMatrix, where: str, repair: Repair | None = None) -> H
     return HostCosts(
         names, tuple(host.slots for host in costs.hosts), _rows(latency), _rows(rates) if costs.rates else None
     )
+
+
+def as_mended(made: Callable[[Repair | None], D], before: D) -> D:
+    """What is `made` of costs that need no repair; else of repaired ones as they were for `before`, or by the larger of
+    two directions. Raises InputError as `made`."""
+    try:
+        return made(None)
+    except InputError:
+        found = [made(repair) for repair in MENDED]
+        return before if before in found else found[0]
 
 
 def _ns(us: float) -> int:

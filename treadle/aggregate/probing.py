@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from math import nan
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
+
+from treadle.probe.schedule import circle
 
 REPEATS = 3
 """Messages of a pair, the fastest of which counts: whatever else a host does only makes them slower."""
@@ -20,7 +21,7 @@ def probed(group: Any, message_bytes: int, slots: int) -> list[float]:
     rank, ranks = distributed.get_rank(group), distributed.get_world_size(group)
     rates = [nan] * ranks
     sent, received = torch.zeros(message_bytes, dtype=torch.uint8), torch.empty(message_bytes, dtype=torch.uint8)
-    for pairs in rounds(ranks // slots):
+    for pairs in circle(range(ranks // slots)):
         distributed.barrier(group)
         other = dict((*pairs, *((b, a) for a, b in pairs))).get(rank // slots)
         if other is None or rank % slots:
@@ -39,12 +40,3 @@ def _rate(group: Any, other: int, sent: Tensor, received: Tensor) -> float:
         assert end is not None
         end.wait()
     return len(sent) / (time.perf_counter() - start)
-
-
-def rounds(count: int) -> Iterator[list[tuple[int, int]]]:
-    """Every two of `count` once, in rounds of disjoint pairs: the circle method."""
-    seats = count + count % 2
-    for turn in range(seats - 1):
-        circle = [0, *((place + turn) % (seats - 1) + 1 for place in range(seats - 1))]
-        pairs = zip(circle[: seats // 2], reversed(circle[seats // 2 :]), strict=True)
-        yield [(a, b) for a, b in pairs if max(a, b) < count]

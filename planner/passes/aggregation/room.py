@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from msgspec.structs import replace
 
 from treadle.planner.documents.cost_matrix import CostMatrix
@@ -11,13 +9,11 @@ from treadle.planner.documents.difference import Change, abridged, changed, fiel
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import many
 from treadle.planner.errors import InputError
-from treadle.planner.machine.host_costs import Repair
+from treadle.planner.machine.host_costs import Repair, as_mended
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions
 from treadle.planner.passes.aggregation.job import AggregationJob
 from treadle.planner.passes.aggregation.problem import AggregationProblem
 from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound, problem_changes
-
-REPAIRS: tuple[Repair | None, ...] = (None, "max", "mean")
 
 
 class AggregationPass(Pass[AggregationDecisions]):
@@ -113,14 +109,15 @@ def _problem(plan: Plan[AggregationDecisions], found: Inputs) -> AggregationProb
         return given
     if not isinstance(costs, CostMatrix):
         return None
-    forms = []
-    for repair in REPAIRS:
-        with suppress(InputError):
-            fields = {name: getattr(solved, name) for name in ("size_bytes", "chunk_bytes", "connections")}
-            forms.append(problem_of(costs, repair=repair, **fields))
-    if not forms:
-        raise InputError("the costs cannot be planned with any more; plan again")
-    return next((form for form in forms if form == solved), forms[0])
+
+    def made(repair: Repair | None) -> AggregationProblem:
+        fields = {name: getattr(solved, name) for name in ("size_bytes", "chunk_bytes", "connections")}
+        return problem_of(costs, repair=repair, **fields)
+
+    try:
+        return as_mended(made, solved)
+    except InputError:
+        raise InputError("the costs cannot be planned with any more; plan again") from None
 
 
 PASS = AggregationPass()

@@ -10,6 +10,7 @@ from fractions import Fraction
 from math import prod
 from typing import NamedTuple
 
+from treadle.planner.machine.binary_tree import binary_tree
 from treadle.planner.passes.ranks.problem import PlanHop, RanksProblem
 
 Edge = tuple[int, int]
@@ -63,19 +64,14 @@ def ring(count: int) -> tuple[HopRound, ...]:
 
 
 def halving_doubling(count: int) -> tuple[HopRound, ...]:
-    """HopRound i exchanges S / 2^(i+1) between places that differ in bit i. Where `count` is no power of two, places
+    """Round i exchanges S / 2^(i+1) between places that differ in bit i. Where `count` is no power of two, places
     beyond one first fold into their neighbours, as MPI libraries do: place 2k sends all it has to 2k + 1."""
     bits = count.bit_length() - 1
     extra = count - (1 << bits)
     kept = [*range(1, 2 * extra, 2), *range(2 * extra, count)]
     fold = (HopRound(Fraction(1), tuple((2 * k, 2 * k + 1) for k in range(extra))),) if extra else ()
-    return fold + tuple(
-        HopRound(
-            Fraction(1, 2 << bit),
-            tuple((kept[at], kept[at | 1 << bit]) for at in range(len(kept)) if not at >> bit & 1),
-        )
-        for bit in range(bits)
-    )
+    rounds = bcube((2,) * bits)
+    return fold + tuple(HopRound(share, tuple((kept[a], kept[b]) for a, b in pairs)) for share, pairs in rounds)
 
 
 def bcube(factors: tuple[int, ...]) -> tuple[HopRound, ...]:
@@ -109,21 +105,5 @@ def mirrored(edges: tuple[Edge, ...], count: int) -> tuple[HopTree, ...]:
 
 
 def nccl_trees(count: int) -> tuple[HopTree, ...]:
-    """The double binary tree as NCCL builds it over nodes: leaves of the first are the odd places; the second is its
-    mirror image, shifted by one where `count` is odd (src/graph/trees.cc)."""
-    edges: list[Edge] = []
-    children: dict[int, list[int]] = {}
-    for place in range(1, count):
-        bit = place & -place
-        up = (place ^ bit) | bit << 1
-        children.setdefault(up if up < count else place ^ bit, []).append(place)
-    queue = [0]
-    for place in queue:
-        for child in children.get(place, ()):
-            edges.append((place, child))
-            queue.append(child)
-
-    def label(place: int) -> int:
-        return (place + 1) % count if count % 2 else count - 1 - place
-
-    return HopTree(Fraction(1, 2), tuple(edges)), HopTree(Fraction(1, 2), tuple((label(a), label(b)) for a, b in edges))
+    """The double binary tree as NCCL builds it over nodes; each tree carries half of the bytes."""
+    return tuple(HopTree(Fraction(1, 2), tuple(binary_tree(count, mirror)[1])) for mirror in (False, True))

@@ -7,7 +7,7 @@ from treadle.planner.documents.difference import Change, changed, fields_changed
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import many
 from treadle.planner.errors import InputError
-from treadle.planner.machine.host_costs import Repair
+from treadle.planner.machine.host_costs import Repair, as_mended
 from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound, problem_changes
 from treadle.planner.passes.ranks.decisions import RanksDecisions
 from treadle.planner.passes.ranks.job import RanksJob
@@ -90,28 +90,19 @@ def _problem(plan: Plan[RanksDecisions], found: Inputs) -> RanksProblem | None:
     costs = next((each for each in found.values() if isinstance(each, CostMatrix)), None)
     if costs is None:
         return None
-    problems = []
-    repairs: tuple[Repair | None, ...] = (None, "max", "mean")
-    for repair in repairs:
-        try:
-            problem = problem_of(
-                costs,
-                solved.algorithm,
-                objective=solved.objective,
-                size_bytes=solved.size_bytes,
-                factors=solved.factors,
-                hops=solved.hops,
-                repair=repair,
-            )
-        except InputError as error:
-            refused = error
-        else:
-            if problem == solved:
-                return problem
-            problems.append(problem)
-    if not problems:
-        raise refused
-    return problems[0]
+
+    def made(repair: Repair | None) -> RanksProblem:
+        return problem_of(
+            costs,
+            solved.algorithm,
+            objective=solved.objective,
+            size_bytes=solved.size_bytes,
+            factors=solved.factors,
+            hops=solved.hops,
+            repair=repair,
+        )
+
+    return as_mended(made, solved)
 
 
 PASS = RanksPass()

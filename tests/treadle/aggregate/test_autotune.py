@@ -13,11 +13,11 @@ from tests.planner.passes.aggregation.aggregation_plans import decisions_on, pro
 from treadle.aggregate import autotune
 from treadle.aggregate.autotune import Autotune
 from treadle.aggregate.links import LinkReport
-from treadle.aggregate.probing import rounds
 from treadle.aggregate.tuning import MeasuredCalls, Reports
 from treadle.planner.passes.aggregation.check import check
 from treadle.planner.passes.aggregation.decisions import AggregationDecisions
 from treadle.planner.passes.aggregation.traffic import pair_bytes
+from treadle.probe.schedule import circle
 
 GROUPS = ((0, 1, 2, 3), (4, 5, 6, 7))
 HOSTS, CHUNKS, NIC = 8, 64, 1.25e9
@@ -117,7 +117,7 @@ def test_reports_have_the_median_of_what_was_seen() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 5, 8])
 def test_every_pair_is_probed_once_and_no_host_twice_at_a_time(count: int) -> None:
-    found: list[Any] = [*rounds(count)]
+    found: list[Any] = circle(range(count))
     pairs = [tuple(sorted(pair)) for each in found for pair in each]
     assert len({*pairs}) == len(pairs) == count * (count - 1) // 2
     assert all(len({host for pair in each for host in pair}) == 2 * len(each) for each in found)

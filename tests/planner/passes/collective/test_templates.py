@@ -17,13 +17,14 @@ from tests.planner.passes.collective.test_planning import machines
 from treadle.planner.documents.pattern import Pattern
 from treadle.planner.documents.sketch import Contiguity
 from treadle.planner.errors import InputError
+from treadle.planner.machine.binary_tree import binary_tree
 from treadle.planner.passes.collective.bound import lower_bound
 from treadle.planner.passes.collective.check import check, check_against_inputs
 from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.planning import METHODS
 from treadle.planner.passes.collective.synthesis import Draft, Request
-from treadle.planner.passes.collective.templates.double_tree import binary_tree, rooted_tree
+from treadle.planner.passes.collective.templates.double_tree import rooted_tree
 from treadle.planner.passes.collective.templates.hamilton import cheapest_path
 from treadle.planner.passes.collective.templates.ring import rings
 

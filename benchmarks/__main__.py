@@ -21,6 +21,9 @@ FOLDERS = {
     "sparse": "published balance kernels lab",
     "ranks": "search lab",
     "aggregation": "grouping lab autotune",
+    "server": "published inside_one lab load",
+    "checkpoint": "published placements failures rates load disk iterations trials",
+    "tiling": "study peers moves measured dask_chunks placements",
     "fusion": "published planning stress reachable tables resources cpu gpu",
 }
 NAMES = (

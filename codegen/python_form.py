@@ -68,6 +68,38 @@ SWAP = PythonForm(
     words=_names("float tuple T compute copy_in copy_out drop"),
     functions=_names("objects.made"),
 )
+_SAME = "add subtract multiply divide exp expm1 log log1p sqrt negative square maximum minimum sin cos tanh matmul abs"
+TILED_FUNCTIONS = frozenset(f"torch.{name}" for name in (*_SAME.split(), "sum", "amax", "amin"))
+"""Functions of PyTorch that programs of arrays call."""
+TILED_STEP = PythonForm(
+    imports={"torch": frozenset(), "treadle": _names("kernels"), "treadle.runtime": _names("objects")},
+    defines=_names(
+        "MESH PARAMETERS BUFFERS INPUTS TANGENTS GRADIENTS FROZEN EVALUATING UNTRAINED TILINGS aten torch"
+        " returned forward backward"
+    ),
+    words=_names("float tuple"),
+    methods=_names(
+        "allgather allreduce alltoall clone copy_ detach device made native_dropout none_ignored once part pop"
+        " reduce_scatter"
+    ),
+    functions=_names("objects.made"),
+    kinds=frozenset({ast.Delete, ast.Del, ast.Yield}),
+)
+TILED_PROGRAM = PythonForm(
+    imports={"torch": frozenset()},
+    defines=_names("MESH COLLECTIVES OUTPUTS NODES run"),
+    methods=_names("allgather allreduce alltoall called filled made part reduce_scatter"),
+    functions=frozenset({*TILED_FUNCTIONS, "torch.swapaxes"}),
+    kinds=frozenset({ast.Delete, ast.Del}),
+)
+DASK_PROGRAM = PythonForm(
+    imports={
+        "treadle.runtime.tiling.dask_arrays": _names("mapped moved new viewed"),
+        "treadle.runtime.tiling.dask_folds": _names("folded joined scanned"),
+    },
+    defines=_names("NAME MESH NODES program"),
+    words=_names("folded joined mapped moved new scanned viewed"),
+)
 FUSED = PythonForm(
     imports={
         "__future__": _names("annotations"),
@@ -82,7 +114,11 @@ TABLES = {
     "torch-sac": ("torch/policy.py.j2",),
     "torch-compile": ("torch/partition.py.j2",),
     "torch-offload": ("torch/offload.py.j2",),
-    "ddp-hook": ("torch/hook.py.j2", "torch/sparse_hook.py.j2"),
+    "ddp-hook": ("torch/hook.py.j2", "torch/sparse_hook.py.j2", "torch/server_hook.py.j2"),
+    "nvrx": ("checkpoint/nvrx.py.j2",),
+    "lm-resiliency": ("checkpoint/lm_resiliency.py.j2",),
+    "torchft": ("checkpoint/torchft.py.j2",),
+    "jax": ("tiling/jax.py.j2",),
 }
 """By target, the templates of modules in which only tables differ."""
 
@@ -118,6 +154,11 @@ def _first_odd(target: str, tree: ast.Module) -> tuple[int, str] | None:
     if target in TABLES:
         odd = [_beside_tables(tree, name) for name in TABLES[target]]
         return None if None in odd else max(filter(None, odd))  # from the template that the text is like for longest
+    if target == "dask":
+        return next(_odd(tree, DASK_PROGRAM), None)
+    if target == "dtensor":
+        arrays = any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in tree.body)
+        return next(_odd(tree, TILED_PROGRAM if arrays else TILED_STEP), None)
     fused = target == "torch" and any(isinstance(node, ast.ClassDef) for node in tree.body)
     return next(_odd(tree, SWAP if target == "torch-swap" else FUSED if fused else STEP), None)
 
@@ -191,7 +232,8 @@ def _of_module(dotted: str, form: PythonForm) -> bool:
     module, _, name = dotted.partition(".")
     if module == "torch":
         operator = name.removeprefix("ops.")
-        return name in _WORDS_OF_TORCH or name == "ops.aten" or (operator != name and target_problem(operator) is None)
+        known = name in _WORDS_OF_TORCH or name == "ops.aten" or dotted in form.functions
+        return known or (operator != name and target_problem(operator) is None)
     if module == "aten":
         return target_problem(dotted) is None
     return name in KERNELS if module == "kernels" else dotted in form.functions

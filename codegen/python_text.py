@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import builtins
+import keyword
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +28,21 @@ class PythonTree:
 
     def __str__(self) -> str:
         return self.head + ", ".join(map(str, self.items)) + self.tail
+
+
+def python_names(texts: Iterable[str], taken: set[str], endings: Sequence[str] = ("",)) -> dict[str, str]:
+    """A Python name for each of `texts`, by text; neither it nor it with one of `endings` is `taken`, which gets them,
+    or a builtin."""
+    names = {}
+    taken |= {*dir(builtins)}
+    for text in texts:
+        name = re.sub(r"\W", "_", text, flags=re.ASCII).lstrip("_")
+        name = name if name.isidentifier() and not keyword.iskeyword(name) else f"x_{name}"
+        while any(f"{name}{ending}" in taken for ending in endings):
+            name += "_"
+        taken |= {f"{name}{ending}" for ending in endings}
+        names[text] = name
+    return names
 
 
 def layout(start: str, value: str | PythonTree, indent: int) -> Iterator[str]:
@@ -90,15 +108,15 @@ def calling(trace: Trace) -> Iterator[str]:
     if trace.called is not None:
         called = call_renamed(trace.called, {tensor: number for number, tensor in enumerate(trace.inputs)})
         fields = {"args": called.args, "kwargs": called.kwargs, "parameters": called.parameters}
-        yield from layout("CALLED = ", _nested(fields), 0)
+        yield from layout("CALLED = ", nested(fields), 0)
 
 
-def _nested(value: Any) -> str | PythonTree:
+def nested(value: Any) -> str | PythonTree:
     """As `literal`, with lines of their own for what is in a dict."""
     if isinstance(value, list | tuple):
-        return PythonTree("[", tuple(_nested(item) for item in value), "]")
+        return PythonTree("[", tuple(nested(item) for item in value), "]")
     if isinstance(value, dict):
-        return PythonTree("{", tuple(labelled(f"{quote(key)}: ", _nested(item)) for key, item in value.items()), "}")
+        return PythonTree("{", tuple(labelled(f"{quote(key)}: ", nested(item)) for key, item in value.items()), "}")
     return quote(value) if isinstance(value, str) else repr(value)
 
 

@@ -95,7 +95,7 @@ def generate(
     if findings := pass_of(plan).findings(plan.decisions):
         raise CheckFailed(f"{plan_file}: not generated, its check failed", tuple(findings))
     if made_by.needs_trace:
-        _require_trace(plan, plan_file, trace)
+        require_trace(plan, plan_file, trace)
     made = made_by.generate(plan, GenerationRequest(wanted, plan_file, trace, runtime, collectives or {}))
     return Artefacts(
         target=wanted.name,
@@ -116,7 +116,7 @@ def require_runtime(runtime: str | None, target: Target, where: str) -> None:
         raise InputError(f"found target {target.name}, expected msccl-xml, which runtime {runtime} reads", where=where)
 
 
-def _require_trace(plan: Plan, plan_file: str, trace: Trace | None) -> None:
+def require_trace(plan: Plan[Any], plan_file: str, trace: Trace | None) -> None:
     """Raises InputError where there is no trace, or another one than the plan was made from."""
     if trace is None:
         kind = name_of(plan.decisions)

@@ -45,6 +45,20 @@ def sparse(options: str, *targets: str) -> tuple[str, ...]:
     return (command, *LOOKS, *generated(*targets))
 
 
+def server(options: str, *targets: str) -> tuple[str, ...]:
+    command = f"plan server --problem server-problem.yaml {options} -o plan.json"
+    return (command, *LOOKS, *generated(*targets))
+
+
+def checkpoint(options: str, *targets: str) -> tuple[str, ...]:
+    command = f"plan checkpoint --problem checkpoint-problem.yaml {options} -o plan.json"
+    return (command, *LOOKS, *generated(*targets))
+
+
+def tiling(options: str, *targets: str) -> tuple[str, ...]:
+    return (f"plan tiling {options} -o plan.json", *LOOKS, *generated(*targets))
+
+
 def aggregation(options: str, *targets: str) -> tuple[str, ...]:
     command = f"plan aggregation --problem aggregation-problem.yaml {options} -o plan.json"
     return (command, *LOOKS, *generated(*targets))
@@ -155,6 +169,14 @@ CASES: dict[str, tuple[str, ...]] = {
     # Aggregation: without an embedding, whose last digits differ between machines.
     "aggregation/two-levels": aggregation("--levels 2", "msccl-xml", "mscclpp-json", "cuda"),
     "aggregation/flat": aggregation("--levels 1"),
+    "server/by-key": server("--policy key-by-interface", "server-config"),
+    "server/by-worker": server("--policy worker-by-interface --engine wide --chunk 16KiB"),
+    "checkpoint/racks": checkpoint("", "checkpoint-config"),
+    "checkpoint/ring": checkpoint("--placement ring --variant no-pipeline --every 2"),
+    "tiling/exact": tiling("--problem tiling-program.yaml", "tiling-config", "jax"),
+    "tiling/greedy": tiling("--problem tiling-program.yaml --tiling greedy", "tiling-config"),
+    "tiling/layer": tiling("--problem tiling-layer.yaml", "tiling-config", "jax"),
+    "tiling/dask": ("plan tiling --problem tiling-problem.yaml -o plan.json", *generated("dask")),
     # Several passes at once.
     "job": ("plan job job.yaml --no-run -o out",),
 }
@@ -167,6 +189,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         *("cuda/schedule.cu", "torch/attention.py", "nccl/schedule.cu"),
         *("nccl-device/fused_allreduce.cu", "tp-overlap/tp_comm_overlap.yaml"),
     ),
+    "tiling/dask": ("dask/program.py",),
 }
 """Generated texts that are golden files, so that a change of theirs is a diff to read. Tables are cut short there."""
 

@@ -152,7 +152,7 @@ def test_type_checkers_see_the_types_of_the_wheel(installed: Path, tmp_path: Pat
     """The package comes from the wheel, and PyTorch and mypy from this environment."""
     (tmp_path / "train.py").write_text("import treadle\nreveal_type(treadle.apply)\ntreadle.apply(3, 'plan.json')\n")
     done = alone(installed, tmp_path, "python", "-m", "mypy", "--strict", "train.py")
-    assert "-> treadle.runtime.memory.apply.PlannedModule" in done.stdout
+    assert "-> treadle.runtime.planned_module.PlannedModule" in done.stdout
     assert 'Argument 1 to "apply" has incompatible type "int"; expected Module' in done.stdout
     assert "Found 1 error in 1 file" in done.stdout
 

@@ -1,8 +1,8 @@
 """Plan a training or inference step ahead of time, then make the plan run.
 
 `treadle.fit(model, batch, budget="8GiB")`, `treadle.apply(model, plan)`, `treadle.swapped(model, plan)`,
-`treadle.comm`, `treadle.compress` and `treadle.sparse` are what a training script imports; `treadle.load(path)` reads a
-plan or a trace, which a notebook draws; everything else is the command line.
+`treadle.shard(model, plan)`, `treadle.comm`, `treadle.compress` and `treadle.sparse` are what a training script
+imports; `treadle.load(path)` reads a plan or a trace, which a notebook draws; everything else is the command line.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from treadle.planner.version import __version__ as __version__
     from treadle.runtime.memory.apply import apply as apply
     from treadle.runtime.swap.swapped import swapped as swapped
+    from treadle.runtime.tiling.shard import shard as shard
 
 
 _MODULES = {
@@ -31,6 +32,7 @@ _MODULES = {
     "apply": "treadle.runtime.memory.apply",
     "fit": "treadle.fitting.fit",
     "swapped": "treadle.runtime.swap.swapped",
+    "shard": "treadle.runtime.tiling.shard",
     "comm": "treadle.comm",
     "compress": "treadle.compress",
     "sparse": "treadle.sparse",

@@ -46,4 +46,6 @@ ITEMS = (
     Item("operators", 45),
     Item("compression", 45),
     Item("sparse", 45),
+    Item("server", 45),
+    Item("checkpoint", 45),
 )

@@ -62,9 +62,9 @@ def _measured(name: str, make: Callable[[], Step], device: str) -> Row:
     from treadle.planner.passes.memory.extract.problem import problem_from_trace
     from treadle.planner.passes.memory.methods.quick import solve_quick
     from treadle.planner.passes.memory.planning import decide, with_budget
-    from treadle.runtime.memory.apply import PlannedModule
-    from treadle.runtime.memory.step import load_step
     from treadle.runtime.memory.verify import verify_plan
+    from treadle.runtime.planned_module import PlannedModule
+    from treadle.runtime.planned_step import load_step
 
     trace = with_measured(with_implementations(capture(on_device(make, device), name, "train")), device=device)
     problem = with_budget(problem_from_trace(trace), BUDGET)

@@ -15,9 +15,6 @@ near 0 to divide by.
 
 from __future__ import annotations
 
-import builtins
-import keyword
-import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -35,6 +32,7 @@ from treadle.codegen.python_text import (
     labelled,
     layout,
     literal,
+    python_names,
     returning,
     word,
 )
@@ -125,16 +123,7 @@ class _Writer:
     @cached_property
     def names(self) -> dict[str, str]:
         """Python name of every tensor that a call makes."""
-        taken = {*_RESERVED, *dir(builtins), *self.external.values()}
-        names = {}
-        for tensor in self.schedule.graph.producer:
-            name = re.sub(r"\W", "_", tensor, flags=re.ASCII).lstrip("_")
-            name = name if name.isidentifier() and not keyword.iskeyword(name) else f"x_{name}"
-            while name in taken:
-                name += "_"
-            taken.add(name)
-            names[tensor] = name
-        return names
+        return python_names(self.schedule.graph.producer, {*_RESERVED, *self.external.values()})
 
     @cached_property
     def external(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ from treadle.planner.documents.compression_costs import CompressionCosts
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import InputRef
 from treadle.planner.documents.scalars import Document
+from treadle.planner.documents.server_parts import ServerParts
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.documents.sparse_costs import SparseCosts
 from treadle.planner.errors import InputError
@@ -22,6 +23,8 @@ SHIPPED: Mapping[type[Document], str] = {
     Sketch: "sketches",
     CompressionCosts: "profiles/compression",
     SparseCosts: "profiles/sparse",
+    ServerParts: "profiles/server",
+    store.TYPES["server-prices"]: "profiles/prices",
 }
 """The folder of the documents of a kind that ship with the tool."""
 

@@ -34,6 +34,7 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.printable import require_printable
 from treadle.planner.documents.scalars import Document
 from treadle.planner.documents.selection import Selection
+from treadle.planner.documents.server_parts import ServerParts
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.documents.sparse_costs import SparseCosts
 from treadle.planner.documents.sparsity import Sparsity
@@ -48,8 +49,7 @@ log = logging.getLogger("treadle")
 
 _OWN: tuple[type[Document], ...] = (
     *(Trace, Hardware, Sketch, Pattern, Plan, Selection, Job, Artefact),
-    *(CompressionCosts, IndexSets, Sparsity, SparseCosts, CostMatrix),
-    *(CompressionCosts, CostMatrix, IndexSets, Sparsity, SparseCosts),
+    *(CompressionCosts, CostMatrix, IndexSets, ServerParts, Sparsity, SparseCosts),
 )
 TYPES: dict[str, type[Document]] = {
     str(kind.__struct_config__.tag): kind for kind in (*_OWN, *(kind for room in rooms() for kind in room.documents))

@@ -28,8 +28,9 @@ def intra_link(hardware: Hardware) -> GradientLink:
     return GradientLink(alpha_us=alpha, beta_us_per_MB=MB / (rate * transport.link_efficiency))
 
 
-def inter_link(hardware: Hardware) -> GradientLink:
-    """The link of a node, all its NICs together. Raises InputError for unequal nodes, and nodes behind uplinks."""
+def inter_link(hardware: Hardware, sums: bool = True) -> GradientLink:
+    """The link of a node, all its NICs together; without `sums` the receiver adds nothing to what arrives. Raises
+    InputError for unequal nodes, and nodes behind uplinks."""
     _require_equal(hardware)
     network, sets = hardware.network, nic_sets(hardware)
     if network is None:
@@ -41,7 +42,7 @@ def inter_link(hardware: Hardware) -> GradientLink:
         return GradientLink(alpha_us=network.alpha_us, beta_us_per_MB=beta / efficiency)
     if cpu is None:
         return GradientLink(alpha_us=network.alpha_us, beta_us_per_MB=beta)
-    return _sent(cpu.step_us + network.alpha_us, beta / cpu.link_efficiency, cpu.between_hosts)
+    return _sent(cpu.step_us + network.alpha_us, beta / cpu.link_efficiency, cpu.between_hosts, sums)
 
 
 def _require_equal(hardware: Hardware) -> None:
@@ -57,8 +58,9 @@ def _on_cpu(hardware: Hardware) -> bool:
     return all(device.kind == "cpu" for device in hardware.devices)
 
 
-def _sent(alpha_us: float, beta: float, message: MessageCost) -> GradientLink:
+def _sent(alpha_us: float, beta: float, message: MessageCost, sums: bool = True) -> GradientLink:
     """A link whose ends are processes: each also spends its own time on the message that it sends and on the one that
     it receives."""
     fixed = alpha_us + message.latency_us + 2 * message.message_us
-    return GradientLink(alpha_us=fixed, beta_us_per_MB=max(beta, message.copy_us_per_MB + message.sum_us_per_MB))
+    received = message.sum_us_per_MB if sums else 0.0
+    return GradientLink(alpha_us=fixed, beta_us_per_MB=max(beta, message.copy_us_per_MB + received))

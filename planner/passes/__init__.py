@@ -23,6 +23,9 @@ ROOMS = {
     "sparse": "How each sparse gradient is exchanged: in which parts, along what, in what format, or dense.",
     "ranks": "Which host gets which ranks, so that a collective that is not ours takes its cheap links.",
     "aggregation": "Which hosts are near each other, and who adds up which chunk within and between their groups.",
+    "server": "Which core of a parameter server handles which chunk, and how many workers its parts carry.",
+    "checkpoint": "Which machines keep whose state in memory, when idle links carry it, and how often.",
+    "tiling": "Along which axes each array of a program, or tensor of a model, is cut over a mesh of workers.",
 }
 """What each pass decides, by its name. Nothing is imported before a pass is asked for, so that `--help` stays fast."""
 

@@ -172,6 +172,32 @@ def test_collective_plans():
     hold({"plan": raw(COLLECTIVE_PLAN)}, {"plan": Plan}, generate, 9)
 
 
+@pytest.mark.slow
+def test_server_plans():
+    plan = DOCUMENTS["server plan"]
+    assert isinstance(plan, Plan)
+    generate = {target.name: of_target(target.name) for target in targets.targets_for("server").targets}
+    hold({"plan": raw(plan)}, {"plan": Plan}, generate, 9)
+
+
+def test_checkpoint_plans():
+    """Without lm-resiliency, which takes pairs only and no other text than the name."""
+    plan = DOCUMENTS["checkpoint plan"]
+    assert isinstance(plan, Plan)
+    offered = [target.name for target in targets.targets_for("checkpoint").targets]
+    generate = {name: of_target(name) for name in offered if name != "lm-resiliency"}
+    hold({"plan": raw(plan)}, {"plan": Plan}, generate, 9)
+
+
+def test_tiling_plans():
+    """Names of arrays, operators and axes of the mesh, and what their functions need. The function is one that PyTorch
+    does not have, which keeps the form of the call."""
+    plan = raw(DOCUMENTS["tiling plan"])
+    plan["decisions"]["problem"]["nodes"][1] |= {"function": "user:added", "params": {"combine": "add"}}
+    generate = {target.name: of_target(target.name) for target in targets.targets_for("tiling").targets}
+    hold({"plan": plan}, {"plan": Plan}, generate, 20)
+
+
 def test_selections():
     name = SELECTION.entries[0].plan.file
     entries = tuple(replace(entry, plan=replace(entry.plan, file=name)) for entry in SELECTION.entries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -10,6 +11,12 @@ from msgspec import inspect
 
 from tests.codegen.compression.compression_plans import plan_with, small_decisions, small_problem
 from tests.planner.passes.aggregation.aggregation_plans import RACKS, problem_on, small_plan
+from tests.planner.passes.checkpoint.checkpoint_plans import PROBLEM as CHECKPOINT_PROBLEM
+from tests.planner.passes.checkpoint.checkpoint_plans import by_hand
+from tests.planner.passes.server.server_plans import PRICES, decided
+from tests.planner.passes.server.server_plans import PROBLEM as SERVER_PROBLEM
+from tests.planner.passes.tiling.tiling_plans import PROBLEM as TILING_PROBLEM
+from tests.planner.passes.tiling.tiling_plans import by_hand as tiled_by_hand
 from treadle.planner.documents.artefact import Artefact
 from treadle.planner.documents.compression_costs import (
     CompressionCosts,
@@ -36,6 +43,7 @@ from treadle.planner.documents.job import Job, RunJob
 from treadle.planner.documents.pattern import Pattern
 from treadle.planner.documents.plan import Certificate, InputRef, Plan, Prediction, Provenance
 from treadle.planner.documents.selection import Entry, Selection
+from treadle.planner.documents.server_parts import ServerCosts, ServerDomain, ServerInterface, ServerParts
 from treadle.planner.documents.sketch import (
     Contiguity,
     Hyperparameters,
@@ -65,6 +73,7 @@ from treadle.planner.passes.memory.problem import Backward, BackwardNode, Forwar
 from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
 from treadle.planner.passes.ranks.decisions import RanksDecisions
 from treadle.planner.passes.ranks.problem import PlanHop, RankedHost, RanksProblem
+from treadle.planner.passes.server.keys import ServerKeys
 from treadle.planner.passes.sparse.planning import plan_sparse
 from treadle.planner.passes.sparse.problem import BlockCounts, SparseGradient, SparseProblem
 from treadle.planner.passes.swap.decisions import PoolClass, Resident, SwapDecisions, SwapNode
@@ -457,6 +466,54 @@ RANKS_PLAN = Plan(
     provenance=Provenance(tool="treadle 0.1.0", method="every order"),
 )
 
+SERVER_PARTS = ServerParts(
+    version=1,
+    name="two cards",
+    domains=(ServerDomain(cores=14), ServerDomain(cores=14)),
+    interfaces=tuple(
+        ServerInterface(name=name, domain=domain, link_gbps=56.0, encoding=0.97, slot_GBps=7.0, address=f"{name}.rack")
+        for domain, name in enumerate(("left", "right"))
+    ),
+    memory_bytes=2**37,
+    memory_GBps=120.0,
+    bridge_GBps=80.0,
+    between_GBps=30.5,
+    cached_extra=0.2,
+    optimize_us_per_MB={"nesterov": 150.0},
+    costs={"rdma": ServerCosts(receive_us_per_MB=1.0, add_us_per_MB=30.0, send_us_per_MB=1.5, message_us=0.5)},
+    sources={"bridge_GBps": "measured", "memory_GBps": "assumed"},
+)
+_SERVER_DECISIONS = decided(chunk_bytes=65536, policy="key-by-interface")
+SERVER_PLAN = Plan(
+    version=1,
+    inputs={"problem": InputRef(file="problem.json", digest="sha256:" + 64 * "0")},
+    decisions=_SERVER_DECISIONS,
+    prediction=Prediction(time_us=_SERVER_DECISIONS.time_ns / 1000),
+    certificate=msgspec.structs.replace(
+        _CERTIFICATE, objective=float(_SERVER_DECISIONS.time_ns), lower_bound=float(_SERVER_DECISIONS.time_ns)
+    ),
+    provenance=Provenance(tool="treadle 0.1.0", method="longest processing time first"),
+)
+_CHECKPOINT_DECISIONS = by_hand()
+CHECKPOINT_PLAN = Plan(
+    version=1,
+    inputs={"problem": InputRef(file="problem.json", digest="sha256:" + 64 * "0")},
+    decisions=_CHECKPOINT_DECISIONS,
+    prediction=Prediction(time_us=_CHECKPOINT_DECISIONS.time_ns / 1000),
+    certificate=msgspec.structs.replace(
+        _CERTIFICATE, objective=float(_CHECKPOINT_DECISIONS.time_ns), lower_bound=float(_CHECKPOINT_DECISIONS.time_ns)
+    ),
+    provenance=Provenance(tool="treadle 0.1.0", method="groups and ring"),
+)
+TILING_PLAN = Plan(
+    version=1,
+    inputs={"problem": InputRef(file="problem.json", digest="sha256:" + 64 * "0")},
+    decisions=tiled_by_hand(),
+    prediction=Prediction(time_us=0.024, peak_bytes=120),
+    certificate=msgspec.structs.replace(_CERTIFICATE, objective=24.0, lower_bound=24.0),
+    provenance=Provenance(tool="treadle 0.1.0", method="exact"),
+)
+
 DOCUMENTS = {
     "sparsity": SPARSITY,
     "index-sets": INDEX_SETS,
@@ -484,6 +541,15 @@ DOCUMENTS = {
     "ranks plan": RANKS_PLAN,
     "aggregation-problem": problem_on(RACKS, connections=2),
     "aggregation plan": small_plan(),
+    "server-parts": SERVER_PARTS,
+    "server-keys": ServerKeys(version=1, name="three layers", keys=SERVER_PROBLEM.keys, compute_ns=1_000_000),
+    "server-prices": PRICES,
+    "server-problem": SERVER_PROBLEM,
+    "server plan": SERVER_PLAN,
+    "checkpoint-problem": CHECKPOINT_PROBLEM,
+    "checkpoint plan": CHECKPOINT_PLAN,
+    "tiling-problem": TILING_PROBLEM,
+    "tiling plan": TILING_PLAN,
 }
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -523,6 +589,12 @@ def plain_values(kind: inspect.Type) -> st.SearchStrategy[Any]:
         case inspect.StructType():
             return _struct_values(kind)
     return JSON_VALUES
+
+
+@cache
+def values_of(form: type) -> st.SearchStrategy[Any]:
+    """`plain_values` of a type, made once: that of all plans has thousands of parts."""
+    return plain_values(inspect.type_info(form))
 
 
 def _struct_values(kind: inspect.StructType) -> st.SearchStrategy[Any]:

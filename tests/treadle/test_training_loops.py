@@ -14,7 +14,7 @@ import torch
 from torch import distributed, nn
 
 from treadle.cli.main import run
-from treadle.runtime.memory.apply import PlannedModule
+from treadle.runtime.planned_module import PlannedModule
 
 pytestmark = pytest.mark.slow
 

@@ -8,12 +8,14 @@ from typing import Any
 from torch import distributed, nn
 
 from treadle.aggregate.aggregator import PERIOD, PlannedSums
-from treadle.aggregate.attached import attach_ddp, decisions_of
+from treadle.aggregate.attached import CALLER, attach_ddp
 from treadle.aggregate.autotune import Autotune
 from treadle.aggregate.ddp import AggregationHook
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
+from treadle.planner.passes.aggregation.decisions import AggregationDecisions
 from treadle.runtime.agreement import agreed
+from treadle.runtime.sources import sound_decisions
 
 
 class Aggregator(PlannedSums):
@@ -31,7 +33,7 @@ class Aggregator(PlannedSums):
     def __init__(self, plan: Plan[Any] | Path | str, *, autotune: bool = True, period: int = PERIOD) -> None:
         if not distributed.is_initialized():
             raise InputError("call torch.distributed.init_process_group first", where="treadle.aggregate")
-        decisions = agreed(lambda: decisions_of(plan))
+        decisions = agreed(lambda: sound_decisions(plan, CALLER, AggregationDecisions))
         super().__init__(decisions, Autotune(decisions) if autotune else None, period)
 
 

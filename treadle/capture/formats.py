@@ -25,6 +25,20 @@ def import_trace(path: Path | str, step: int | None = None) -> Trace:
     return msgspec.structs.replace(_import(read_bytes(path), str(path), step), name=Path(path).name)
 
 
+def profiled_steps(path: Path | str) -> tuple[Trace, ...]:
+    """The steps in a file of Kineto or Chrome JSON; none in a file of another kind. Raises InputError for a broken
+    one."""
+    from treadle.capture import kineto
+
+    data = read_bytes(path)
+    if data.lstrip()[:1] == b"[":
+        data = _as_kineto(data)
+    elif data.lstrip()[:1] != b"{" or b'"traceEvents"' not in data:
+        return ()
+    name = Path(path).name
+    return tuple(msgspec.structs.replace(step, name=name) for step in kineto.steps_from_json(data, str(path)))
+
+
 def _import(data: bytes, where: str, step: int | None) -> Trace:
     if _is_pickle(data):
         from treadle.capture import memory_snapshot
@@ -39,7 +53,7 @@ def _import(data: bytes, where: str, step: int | None) -> Trace:
     from treadle.capture import execution_trace, kineto
 
     if data.lstrip()[:1] == b"[":
-        return kineto.from_json(b'{"traceEvents":' + data + b"}", where, step)
+        return kineto.from_json(_as_kineto(data), where, step)
     keys = decode_json(data, dict[str, msgspec.Raw], where)
     if "traceEvents" in keys:
         return kineto.from_json(data, where, step)
@@ -47,6 +61,10 @@ def _import(data: bytes, where: str, step: int | None) -> Trace:
         return execution_trace.from_json(data, where)
     found: Any = "a treadle document" if "kind" in keys else f"JSON with {', '.join(sorted(keys)[:6]) or 'no keys'}"
     raise InputError(f"found {found}, {EXPECTED}", where=where)
+
+
+def _as_kineto(events: bytes) -> bytes:
+    return b'{"traceEvents":' + events + b"}"
 
 
 def _is_pickle(data: bytes) -> bool:

@@ -1,13 +1,14 @@
 """Kineto (PyTorch profiler) and Chrome traces: what ran when on which stream, without tensor identities.
 
 Where the trace saw an accelerator, an op is one kernel, copy or fill on it, and its phase is that of the operator that
-launched it. Otherwise an op is an outermost CPU operator. Ops of one stream (or thread) ran one after the other, which
-is the only order the file states.
+launched it. Otherwise an op is an outermost CPU operator, or a message that a thread of Gloo sends. Ops of one stream
+(or thread) ran one after the other, which is the only order the file states.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from typing import Any
 
@@ -19,6 +20,8 @@ from treadle.planner.documents.trace import Op, Phase, Trace
 from treadle.planner.errors import InputError
 
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+SENDING = re.compile(r"gloo:|nccl(?:Dev)?Kernel_", re.IGNORECASE)
+"""How names of messages begin: threads of Gloo, kernels of NCCL."""
 ELEMENT_BYTES = {
     "float": 4, "float32": 4, "double": 8, "float64": 8, "half": 2, "float16": 2, "bfloat16": 2, "long": 8, "int64": 8,
     "int": 4, "int32": 4, "short": 2, "char": 1, "int8": 1, "byte": 1, "uint8": 1, "bool": 1,
@@ -58,6 +61,25 @@ def from_json(data: bytes, where: str, step: int | None = None) -> Trace:
 
     Raises InputError for malformed text, an unknown step, or a trace without any operator.
     """
+    events = _complete(data, where)
+    calls, steps = _Calls(events), _steps(events)
+    if step is not None and step not in steps:
+        known = ", ".join(str(number) for number in sorted(steps)) or "none"
+        raise InputError(f"found profiler steps {known}, expected step {step}", where=where)
+    number = max(steps, default=None) if step is None else step
+    return _trace(events, calls, None if number is None else steps[number], where)
+
+
+def steps_from_json(data: bytes, where: str) -> tuple[Trace, ...]:
+    """A trace of each profiler step, of everything where there are no steps. Raises InputError as `from_json`."""
+    events = _complete(data, where)
+    calls, steps = _Calls(events), _steps(events)
+    frames: list[ProfilerEvent | None] = [steps[number] for number in sorted(steps)]
+    return tuple(_trace(events, calls, frame, where) for frame in frames or [None])
+
+
+def _complete(data: bytes, where: str) -> list[ProfilerEvent]:
+    """The events with a length. Raises InputError for one whose length is no number."""
     events = [
         event for event in decode_json(data, ChromeTrace, where).traceEvents if event.ph == "X" and event.ts is not None
     ]
@@ -66,11 +88,18 @@ def from_json(data: bytes, where: str, step: int | None = None) -> Trace:
             raise InputError(
                 f"event {event.name!r} has no length, expected finite times", where=where, path="$.traceEvents"
             )
-    frame = _step(events, step, where)
-    calls = _Calls(events)
+    return events
+
+
+def _trace(events: list[ProfilerEvent], calls: _Calls, frame: ProfilerEvent | None, where: str) -> Trace:
+    """What was launched in a step. Raises InputError for nothing."""
     on_device = [event for event in events if event.cat in ON_DEVICE]
-    chosen = on_device or calls.outermost()
-    launched = [(event, calls.launching(event) if on_device else event) for event in chosen]
+    sending = [] if on_device else calls.sending()
+    launched = (
+        [(event, calls.launching(event)) for event in on_device]
+        if on_device
+        else [*((event, event) for event in calls.outermost()), *((event, None) for event in sending)]
+    )
     if frame is not None:
         launched = [(event, call) for event, call in launched if frame.start <= (call or event).start < frame.end]
     if not launched:
@@ -81,23 +110,19 @@ def from_json(data: bytes, where: str, step: int | None = None) -> Trace:
     ops = []
     for index, (event, call) in enumerate(launched):
         stream = _stream(event)
-        ops.append(_op(index, event, calls.phase(call), origin, stream, last.get(stream)))
+        comm = None if sending and call is not None else _comm(event)
+        ops.append(_op(index, event, calls.phase(call), origin, stream, last.get(stream), comm))
         last[stream] = ops[-1].id
     return imported("kineto", "recorded", ops, where)
 
 
-def _step(events: list[ProfilerEvent], wanted: int | None, where: str) -> ProfilerEvent | None:
-    steps = {
+def _steps(events: list[ProfilerEvent]) -> dict[int, ProfilerEvent]:
+    """The profiler steps by number."""
+    return {
         int(event.name.removeprefix("ProfilerStep#")): event
         for event in events
         if event.cat == "user_annotation" and event.name.removeprefix("ProfilerStep#").isdecimal()
     }
-    if wanted is None:
-        return steps[max(steps)] if steps else None
-    if wanted not in steps:
-        known = ", ".join(str(number) for number in sorted(steps)) or "none"
-        raise InputError(f"found profiler steps {known}, expected step {wanted}", where=where)
-    return steps[wanted]
 
 
 class _Calls:
@@ -132,6 +157,10 @@ class _Calls:
             event for event in self.operators if _is_operator(event) and not any(map(_is_operator, self.above(event)))
         ]
 
+    def sending(self) -> list[ProfilerEvent]:
+        """Messages that threads of a communication library send."""
+        return [event for event in self.operators if event.cat == "user_annotation" and SENDING.match(event.name)]
+
     def above(self, event: ProfilerEvent) -> list[ProfilerEvent]:
         """The callers of `event`, innermost first."""
         found = []
@@ -153,7 +182,15 @@ def _is_operator(event: ProfilerEvent) -> bool:
     )
 
 
-def _op(index: int, event: ProfilerEvent, phase: Phase, origin: float, stream: str, before: str | None) -> Op:
+def _op(
+    index: int,
+    event: ProfilerEvent,
+    phase: Phase,
+    origin: float,
+    stream: str,
+    before: str | None,
+    comm: dict[str, Any] | None,
+) -> Op:
     moved = event.arg("bytes")
     return Op(
         id=f"e{index}",
@@ -164,7 +201,7 @@ def _op(index: int, event: ProfilerEvent, phase: Phase, origin: float, stream: s
         start_ns=_ns(event.start - origin),
         stream=stream,
         bytes_moved=moved if isinstance(moved, int) and moved >= 0 and event.cat != "cpu_op" else None,
-        comm=_comm(event),
+        comm=comm,
     )
 
 
@@ -176,7 +213,12 @@ def _stream(event: ProfilerEvent) -> str:
 def _comm(event: ProfilerEvent) -> dict[str, Any] | None:
     name, elements = event.arg("Collective name"), event.arg("In msg nelems")
     if not isinstance(name, str):
-        collective = collective_of(event.name.replace("::", "."))
+        sent = SENDING.match(event.name)
+        collective = (
+            collective_named(event.name[sent.end() :].lower())
+            if sent is not None
+            else collective_of(event.name.replace("::", "."))
+        )
         return {"collective": collective} if collective else None
     size = ELEMENT_BYTES.get(str(event.arg("dtype")).lower())
     facts = {

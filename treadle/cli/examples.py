@@ -21,7 +21,7 @@ SUFFIXES = (".py", ".yaml")
 def command(
     *, output: Annotated[str, folder_option("The folder to copy them to.")] = "examples", as_json: Json = False
 ) -> None:
-    """Copy the examples of the documentation into a folder: models, fusion programs and a job.
+    """Copy the examples of the documentation into a folder: models, programs and a job.
 
     The documentation's commands name them as `examples/...` and `examples.models...`, seen from the folder above. A
     file that is there and reads otherwise stays as it is, and nothing is copied.

@@ -31,6 +31,8 @@ SUBCOMMANDS = {
     "plan": ("treadle.cli.plan", "Plan what one pass decides, or a whole job."),
     "generate": ("treadle.cli.generate", "Write PyTorch, MSCCL XML, MSCCL++, CUDA or NCCL tuner files."),
     "run": ("treadle.cli.run", "Execute a folder of artefacts."),
+    "serve": ("treadle.cli.serve", "Serve the parameters of jobs to their workers, as plans of the server pass say."),
+    "checkpoint": ("treadle.cli.checkpoint", "Keep or show checkpoints in the memory of hosts."),
     "check": ("treadle.cli.check", "Check plans and artefacts, also other people's MSCCL XML."),
     "diff": ("treadle.cli.diff", "Print how two plans differ, in words or JSON."),
     "simulate": ("treadle.cli.simulate", "Predict the time of plans and of MSCCL XML."),

@@ -124,16 +124,17 @@ def document_option(kind: OutputKind, help: str, metavar: str = "FILE") -> Any:
     return written("-o", "--output", kind=kind, help=help, endings=(".json", ".yaml", ".yml"), metavar=metavar)
 
 
-def folder_option(help: str) -> Any:
-    """`--output`, a folder to write into."""
-    check = _writable("--output", ())
+def folder_option(help: str, name: str = "--output") -> Any:
+    """A folder to write into: `--output`, or another option."""
+    check = _writable(name, ())
 
     def parse(text: str) -> str:
         if Path(text).exists() and not Path(text).is_dir():
-            raise InputError(f"found {text!r}, which is a file, expected a folder", where="--output")
+            raise InputError(f"found {text!r}, which is a file, expected a folder", where=name)
         return check(text)
 
-    return typer.Option("-o", "--output", metavar="DIR", help=help, parser=parse)
+    names = ("-o", name) if name == "--output" else (name,)
+    return typer.Option(*names, metavar="DIR", help=help, parser=parse)
 
 
 def written(*names: str, kind: OutputKind, help: str, endings: tuple[str, ...] = (), metavar: str = "FILE") -> Any:

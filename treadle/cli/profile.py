@@ -33,6 +33,7 @@ Wherever a profile is asked for: a shipped name, a file, or `local` for this mac
 def list_(*, as_json: Json = False) -> None:
     """List profiles and costs of kernels that ship with treadle."""
     from treadle.cli.profile_compression import list_costs, shipped_costs
+    from treadle.cli.profile_server import list_server_parts, shipped_server_parts
     from treadle.cli.profile_sparse import list_sparse_costs, shipped_sparse_costs
 
     profiles = [load_hardware(name) for name in resources.names("profiles")]
@@ -40,6 +41,7 @@ def list_(*, as_json: Json = False) -> None:
         costs = {
             "compression": [name for name, _ in shipped_costs()],
             "sparse": [name for name, _ in shipped_sparse_costs()],
+            "server": [name for name, _ in shipped_server_parts()],
         }
         print_json("profile-list", {"profiles": [summary(profile) for profile in profiles], **costs})
         return
@@ -51,6 +53,7 @@ def list_(*, as_json: Json = False) -> None:
     print_table("", columns, [*rows, (LOCAL, 1, "this machine", None, None)])
     list_costs()
     list_sparse_costs()
+    list_server_parts()
 
 
 @command.command()
@@ -72,13 +75,14 @@ def show(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show a profile, costs of kernels, or a cost matrix of hosts.
+    """Show a profile, costs, parts of a server, or matrix of hosts.
 
     NAME is a shipped name, a file, or `local`. Costs are those of compressing gradients, of sparse gradients such as
-    sparse/cpu-epyc, or between hosts, as a file.
+    sparse/cpu-epyc, or between hosts, as a file. Parts are those such as server/pbox.
     """
     from treadle.cli.profile_compression import costs_named, show_costs
     from treadle.cli.profile_pairs import pairs_in, show_pairs
+    from treadle.cli.profile_server import server_parts_named, show_server_parts
     from treadle.cli.profile_sparse import show_sparse_costs, sparse_costs_named
 
     pairs = pairs_in(name)
@@ -90,6 +94,11 @@ def show(
     if sparse is not None:
         _refuse({"--nodes": nodes, "--svg": svg}, "costs of sparse gradients")
         show_sparse_costs(sparse, as_json)
+        return
+    parts = server_parts_named(name)
+    if parts is not None:
+        _refuse({"--nodes": nodes, "--svg": svg}, "parts of a parameter server")
+        show_server_parts(parts, as_json)
         return
     costs = None if name in resources.names("profiles") else costs_named(name)
     if costs is not None:

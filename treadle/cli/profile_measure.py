@@ -28,6 +28,8 @@ def _measured_kind(options: Mapping[str, Any]) -> str:
     """The kind of document that `measure` writes with these options."""
     if options["sparse"]:
         return "sparse-costs"
+    if options["server"]:
+        return "server-parts"
     if options["pairs"] or options["hosts"]:
         return "cost-matrix"
     return "compression-costs" if options["compression"] else "hardware"
@@ -59,6 +61,9 @@ def measure(
         ),
     ] = None,
     sparse: Annotated[bool, typer.Option("--sparse", help="Measure what sparse gradients cost on the CPUs.")] = False,
+    server: Annotated[
+        bool, typer.Option("--server", help="Measure the parts of this machine as a parameter server.")
+    ] = False,
     together: Annotated[
         int | None,
         whole("With --compression: processes that measure at once and share the cores. [default: 1]", least=1, most=64),
@@ -103,7 +108,8 @@ def measure(
     hosts. With --backend it holds the costs of a runtime on the hosts of --hardware: of the CPU runtime, or
     of grouped messages of NCCL between GPUs. With --compression it is a document of another kind: what encoding,
     decoding and copying gradients costs, on the GPU as well as on the host. Started as one rank of several it holds the
-    collectives of torch.distributed between them too. With --sparse it is what the kernels of sparse gradients cost.
+    collectives of torch.distributed between them too. With --sparse it is what the kernels of sparse gradients cost,
+    with --server what parts a parameter server on this machine has.
     With --hosts or --pairs it is a cost matrix: what it costs to send between every two hosts.
     """
     if hosts is not None or pairs:
@@ -116,6 +122,7 @@ def measure(
                 "--hardware": hardware,
                 "--compression": compression,
                 "--sparse": sparse or None,
+                "--server": server or None,
                 "--together": together,
             },
         )
@@ -131,9 +138,9 @@ def measure(
     ):
         if value is not None:
             raise InputError("found neither --hosts nor --pairs, expected one of them with it", where=option)
-    if sparse:
+    if sparse or server:
         _refuse_others(
-            "--sparse",
+            "--sparse" if sparse else "--server",
             {
                 "--world": world,
                 "--sizes": sizes,
@@ -141,8 +148,14 @@ def measure(
                 "--hardware": hardware,
                 "--compression": compression,
                 "--together": together,
+                "--server": (server and sparse) or None,
             },
         )
+        if server:
+            from treadle.cli.profile_server import measure_server_parts
+
+            measure_server_parts(output, as_json)
+            return
         from treadle.cli.profile_sparse import measure_sparse_costs
 
         measure_sparse_costs(output, as_json)

@@ -33,8 +33,8 @@ from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError, LimitError
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.search.rounds import BudgetTooSmall
-from treadle.runtime.memory.apply import PlannedModule
-from treadle.runtime.memory.step import load_step
+from treadle.runtime.planned_module import PlannedModule
+from treadle.runtime.planned_step import load_step
 
 log = logging.getLogger("treadle.fit")
 

@@ -20,9 +20,9 @@ from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.runtime.comparison import relative_tolerance, value_finding
-from treadle.runtime.memory.apply import PlannedModule
 from treadle.runtime.memory.verify import SEED, backward, verify_plan
 from treadle.runtime.meter import Meter
+from treadle.runtime.planned_module import PlannedModule
 from treadle.runtime.values import tensors_of
 
 COPIES = 3

@@ -38,6 +38,8 @@ class JobInputs(NamedTuple):
     """The step without plans, as it was measured here; None where costs are modelled."""
     kept_bytes: int = 0
     """What the plans made so far keep between steps."""
+    predictions: tuple[PartPrediction, ...] = ()
+    """Those of the parts whose plans are made: parts that keep tensors first, then in the order of the passes."""
 
 
 class JobPlan(NamedTuple):

@@ -172,7 +172,9 @@ def _plans(parts: Sequence[JobPart], given: JobInputs, say: Say, clock: Clock | 
                 say(f"  {_quality(plan)}")
                 _say_ended(say, plan, given.limit_s)
             planned.append(PlannedPart(part, made))
-            if kept := part.prediction(made).kept_bytes if part.keeps else 0:
+            prediction = part.prediction(made)
+            given = given._replace(predictions=(*given.predictions, prediction))
+            if kept := prediction.kept_bytes if part.keeps else 0:
                 say(f"  {format_bytes(kept)} are kept between steps, which other plans leave free")
                 given = given._replace(kept_bytes=given.kept_bytes + kept)
     return tuple(sorted(planned, key=lambda made: parts.index(made.part)))

@@ -21,7 +21,8 @@ FRAME, PAYLOAD = 1514, 1448
 BURST_SECONDS, QUEUE_SECONDS = 2.5e-4, 20e-3
 LEAST_BURST, LEAST_QUEUE, LARGEST_PACKET = 2 * FRAME, 256 << 10, 65536
 CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
-"""That of this thread's network namespace."""
+ARP_IGNORE = Path("/proc/sys/net/ipv4/conf/all/arp_ignore")
+"""Those of this thread's network namespace."""
 ROOT, FIRST_CLASS = 0x10000, 0x10001
 
 
@@ -56,6 +57,7 @@ def build(layout: LabLayout, mark: str) -> Networks:
         for number, host in enumerate(layout.hosts):
             hosts.append(new_network())
             _without_bbr()
+            _answer_for_own_addresses()
             with _netlink() as inside:
                 _add_mark(inside, mark)
                 inside.link("set", index=_index(inside, "lo"), state="up")
@@ -77,6 +79,13 @@ def _without_bbr() -> None:
         with suppress(OSError):
             CONGESTION.write_text(control)
             return
+
+
+def _answer_for_own_addresses() -> None:
+    """Each interface answers for its own address only; otherwise packets for one interface of a host arrive at another
+    on the same bridge."""
+    with suppress(OSError):
+        ARP_IGNORE.write_text("1")
 
 
 def _connect(fabric: Any, inside: Any, number: int, host: LabHost, network: int) -> None:

@@ -19,7 +19,7 @@ from treadle.probe.crew import ANSWER_SECONDS, Crew, CrewHost
 from treadle.probe.local import detect
 from treadle.probe.member import Message, PairMember
 from treadle.runtime.joined import common_store
-from treadle.runtime.sockets import ipv4_addresses, named_interface
+from treadle.runtime.sockets import address_towards, ipv4_addresses, named_interface
 
 IDLE_SECONDS = 2 * 3600.0
 """How long a rank waits for the next experiment."""
@@ -161,9 +161,7 @@ def interface_towards_master() -> tuple[str, str]:
         return named
     master = os.environ["MASTER_ADDR"]
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((master, 9))
-            address = str(probe.getsockname()[0])
+        address = address_towards(master, 9)
     except OSError as error:
         raise InputError(f"{master} cannot be reached: {error.strerror or error}", where="MASTER_ADDR") from None
     return next((name for name, at in ipv4_addresses().items() if at == address), "eth0"), address

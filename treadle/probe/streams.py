@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from fcntl import ioctl
+from termios import FIONREAD
 
 from treadle.probe.signing import TAG_BYTES, payload_of, signed
 
@@ -139,12 +142,14 @@ def _send(stream: socket.socket, end: threading.Event) -> None:
 def _count(stream: socket.socket, begin: float, end: float, is_alone: bool) -> float:
     """Bytes per second that arrive from `begin` to `end`.
 
-    A stream alone arrives steadily and is timed between its first and its last arrival in that time. Streams that share
-    a link arrive in bursts; all are divided by the same time, so that their sum is what the link carries.
+    A stream alone arrives steadily and is timed between two moments at which all that had arrived was read, the first
+    and the last of that time: on a busy machine this side reads late and then much at once. Streams that share a link
+    arrive in bursts; all are divided by the same time, so that their sum is what the link carries.
     """
     part = bytearray(PART_BYTES)
-    first = last = 0.0
     count = 0
+    moments: list[tuple[float, int]] = []
+    read_all: list[tuple[float, int]] = []
     while True:
         try:
             size = stream.recv_into(part)
@@ -155,11 +160,20 @@ def _count(stream: socket.socket, begin: float, end: float, is_alone: bool) -> f
         if not size or now > end:
             break
         if now >= begin:
-            count += size if first or not is_alone else 0
-            first, last = first or now, now
+            count += size
+            moments.append((now, count))
+            if is_alone and not _waiting_bytes(stream):
+                read_all.append((now, count))
     if not is_alone:
         return count / (end - begin) if end > begin else 0.0
-    return count / (last - first) if last > first else 0.0
+    timed = read_all if len(read_all) > 1 else moments  # a link that is faster than this side never leaves it idle
+    if len(timed) < 2 or timed[-1][0] <= timed[0][0]:
+        return 0.0
+    return (timed[-1][1] - timed[0][1]) / (timed[-1][0] - timed[0][0])
+
+
+def _waiting_bytes(stream: socket.socket) -> int:
+    return int.from_bytes(ioctl(stream, FIONREAD, bytes(4)), sys.byteorder)
 
 
 def _drop(stream: socket.socket) -> None:

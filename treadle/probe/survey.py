@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from statistics import median
+from statistics import mean, median
 
 Pair = tuple[int, int]
 Streams = Callable[[Sequence[Pair]], list[float]]
@@ -24,8 +24,11 @@ PARTNERS = 8
 """Hosts to which each one sends in the background of other streams."""
 REPEATS, UPLINK_TESTS = 2, 3
 ALIKE, STEADY = 0.1, 0.97
-SLOWED, DOUBTFUL, AGREE, TESTS = 0.5, (0.25, 0.75), 2, 5
-"""The share of its rate that a stream keeps where no shared link is full; between these shares it is measured again."""
+SLOWED, DOUBTFUL, AGREE, TESTS = 0.8, (0.25, 0.9), 2, 5
+"""The share of their rate that streams keep where no shared link is full; between these shares it is measured again.
+
+Between two racks of two it is about 1/2 (0.2 to 0.7 in the lab), within a rack at least 0.97, also on busy machines.
+"""
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,8 @@ def _kept_share(one: int, other: int, hosts: int, usual: dict[Pair, float], stre
     kept: list[float] = []
     while len(kept) < TESTS:
         there, back = streams([(one, other), (other, one), *background])[:2]
-        kept.append(min(there / usual[one, other], back / usual[other, one]))
+        # streams divide a full link by chance; both directions together vary less than either
+        kept.append(mean((there / usual[one, other], back / usual[other, one])))
         if len(kept) == AGREE and (max(kept) <= DOUBTFUL[0] or min(kept) > DOUBTFUL[1]):
             break  # one alone may be what other work on the machines did
     return median(kept)

@@ -19,7 +19,7 @@ class Named(Protocol):
 
 
 class Expected(Named, Protocol):
-    """What a call must be like, in the terms of `treadle.runtime.memory.step.PlannedStep`."""
+    """What a call must be like, in the terms of `treadle.runtime.planned_step.PlannedStep`."""
 
     @property
     def inputs(self) -> list[list[Any]]: ...

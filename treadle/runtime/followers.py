@@ -14,10 +14,10 @@ from treadle.capture.load import ModelStep
 from treadle.codegen.memory import torch_compile, torch_module, torch_sac
 from treadle.codegen.python_form import require_form
 from treadle.codegen.swap import torch_offload
-from treadle.runtime.memory.apply import PlannedModule
-from treadle.runtime.memory.step import load_step
 from treadle.runtime.meter import Meter
 from treadle.runtime.offload_ops import stand_in
+from treadle.runtime.planned_module import PlannedModule
+from treadle.runtime.planned_step import load_step
 
 FILES = {
     "torch": torch_module.FILE_NAME,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from treadle import kernels
 from treadle.planner.errors import InputError
-from treadle.runtime.memory.step import PlannedStep
+from treadle.runtime.planned_step import PlannedStep
 
 
 def require_invertible(step: PlannedStep, parameters: Mapping[str, Tensor]) -> None:

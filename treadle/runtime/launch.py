@@ -171,7 +171,7 @@ def _listen(ranks: list[_Rank], seconds: float | None) -> list[_Rank]:
 
 def _child(rank: int, world: int, folder: Path, pipe: Connection, parent: int) -> None:
     os.setpgid(0, 0)
-    _die_with(parent)
+    die_with(parent)
     try:
         function, args, joined = pickle.loads((folder / JOB).read_bytes())
         work = partial(_joined, folder / STORE, function) if joined else function
@@ -209,7 +209,7 @@ def _joined(store: Path, function: Callable[..., Any], rank: int, world: int, *a
     return result
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Ask Linux to kill this process when its parent ends (prctl PR_SET_PDEATHSIG)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)

@@ -136,6 +136,22 @@ def ipv4_addresses() -> dict[str, str]:
     }
 
 
+def address_towards(host: str, port: int) -> str:
+    """The IPv4 address of this host from which another one is reached. Raises OSError where it is not."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, port))  # sends nothing
+        return str(probe.getsockname()[0])
+
+
+def host_and_port(text: str, where: str) -> tuple[str, int]:
+    """`HOST:PORT`. Raises InputError for anything else."""
+    host, _, port = text.strip().rpartition(":")
+    valid = port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16
+    if not host or not valid or any(each in host for each in "/@?#") or not host.isprintable():
+        raise InputError(f"found {text[:80]!r}, expected HOST:PORT", where=where)
+    return host, int(port)
+
+
 def _reach(address: str | tuple[str, int], rank: int, other: int, job: bytes) -> socket.socket:
     """A connection to rank `other`: by name on this host, by address and port on another."""
     end = time.monotonic() + JOIN_SECONDS

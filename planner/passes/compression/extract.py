@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from treadle.planner.documents.compression_costs import CompressionCosts, CompressorCost, Curve, Point, RoutineCost
+from treadle.planner.documents.compression_costs import CompressionCosts, CompressorCost, RoutineCost
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.selection import Selection
 from treadle.planner.documents.trace import Trace
@@ -19,6 +19,7 @@ from treadle.planner.graph.gradients import ready
 from treadle.planner.graph.index import Graph, require_operators
 from treadle.planner.machine.compressors import ALGORITHMS, compressor
 from treadle.planner.machine.gradient_links import inter_link, intra_link
+from treadle.planner.machine.planned_allreduce import planned_curve
 from treadle.planner.passes.compression.problem import DTYPE_BYTES, VERSION, CompressionProblem, Gradient
 
 
@@ -96,21 +97,6 @@ def gradients_of(trace: Trace) -> tuple[int, tuple[Gradient, ...]]:
             found.append(Gradient(name=parameter.name or parameter.id, elements=elements, backward_ns=then - now))
             now = then
     return before + backward - now, tuple(found)
-
-
-def planned_curve(selection: Selection, hardware: Hardware) -> Curve:
-    """Time over bytes of the planned allreduces of all ranks. Raises InputError for those of other ranks."""
-    ranks = hardware.nodes * hardware.devices_per_node
-    found, expected = (selection.collective, selection.ranks, selection.nodes), ("allreduce", ranks, hardware.nodes)
-    if found != expected:
-        words = ["{} of {} ranks on {} nodes".format(*each) for each in (found, expected)]
-        raise InputError(f"found plans for {words[0]}, expected {words[1]}", where="--collectives")
-    points: list[Point] = []
-    for entry in selection.entries:
-        for size, time in zip((entry.min_bytes, entry.max_bytes), entry.predicted_us, strict=True):
-            if not points or size > points[-1][0]:
-                points.append((size, max(round(1000 * time), points[-1][1] if points else 0)))
-    return Curve(points=tuple(points))
 
 
 def _chosen(costs: CompressionCosts, names: Sequence[str], where: str) -> tuple[CompressorCost, ...]:

@@ -26,9 +26,9 @@ from treadle.planner.graph.implementations import with_implementations
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.problem import VERSION, Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from treadle.planner.passes.memory.program import EnterStage, Instruction, RunBackward, RunForward
-from treadle.runtime.memory.apply import PlannedModule
-from treadle.runtime.memory.step import load_step
 from treadle.runtime.meter import Meter
+from treadle.runtime.planned_module import PlannedModule
+from treadle.runtime.planned_step import load_step
 
 
 class Zoo(nn.Module):

@@ -14,7 +14,7 @@ from treadle.planner.documents.schemas import schema, schemas
 from treadle.planner.documents.store import TYPES, dumps, kind_of, parse, read_text
 
 FOLDER = Path(__file__).parents[3] / "docs" / "schemas"
-FOLDERS = ("profiles", "profiles/compression", "sketches")
+FOLDERS = ("profiles", "profiles/compression", "profiles/prices", "profiles/server", "sketches")
 SHIPPED = [path for kind in FOLDERS for path in sorted(resources.folder(kind).glob("*.yaml"))]
 
 

@@ -25,7 +25,7 @@ from tests.planner.samples import (
     SKETCH,
     SWAP_PROBLEM,
     TRACE,
-    plain_values,
+    values_of,
 )
 from treadle.planner.documents import store
 from treadle.planner.documents.explain import misfit
@@ -83,7 +83,7 @@ def test_yaml_and_json_of_the_same_values_are_the_same_document(name: str) -> No
 @given(data=st.data())
 def test_any_document_that_fits_its_type_reads_back_equal(kind: str, data: st.DataObject) -> None:
     form = FORMS.get(TYPES[kind], TYPES[kind])
-    raw = data.draw(plain_values(msgspec.inspect.type_info(form)))
+    raw = data.draw(values_of(form))
     assert misfit(raw, form) is None
     document = msgspec.convert(raw, form)
     again = msgspec.convert(parse(dumps(document), "f"), form)
@@ -254,7 +254,7 @@ def test_a_text_that_is_no_document_is_refused_with_its_place(text: str, problem
             HARDWARE,
             "kind",
             "car",
-            "$.kind: found 'car' (text), expected one of aggregation-problem, artefact, compression-costs, ",
+            "$.kind: found 'car' (text), expected one of aggregation-problem, artefact, checkpoint-problem, ",
         ),
         (HARDWARE, "kind", ["car"], "$.kind: found an array of 1 value, expected one of"),
         (HARDWARE, "kind", "trace", "$.kind: found 'trace' (text), expected 'hardware'"),
@@ -371,8 +371,8 @@ def test_missing_fields_are_named() -> None:
     del raw["decisions"]["pass"]
     line = refusal(raw, Plan)
     assert line.endswith(
-        "$.decisions.pass: found nothing, expected one of 'aggregation', 'collective', 'compression', 'fusion', "
-        "'memory', 'ranks', 'sparse', 'swap'"
+        "$.decisions.pass: found nothing, expected one of 'aggregation', 'checkpoint', 'collective', 'compression', "
+        "'fusion', 'memory', 'ranks', 'server', 'sparse', 'swap', 'tiling'"
     )
 
 

@@ -341,14 +341,14 @@ def test_shadows_take_no_memory() -> None:
 
 def test_in_the_step_every_call_has_its_turn_and_losers_go(quick: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     timed: list[str] = []
-    real = in_step._Passes._time
+    real = in_step.StepPasses._time
 
     def slow_winograd(run: Any, way: Any, live: Any) -> Any:
         timed.append(way.target)
         taken, results = real(run, way, live)
         return (10**9 if "winograd" in str((way.target, way.args)) else taken), results
 
-    monkeypatch.setattr(in_step._Passes, "_time", slow_winograd)
+    monkeypatch.setattr(in_step.StepPasses, "_time", slow_winograd)
     known: dict[str, Any] = {}
     offered = with_reading(step())
     trace = with_measured_in_step(offered, known=known)
@@ -371,7 +371,7 @@ def test_a_step_that_does_not_fit_or_run_keeps_the_times_of_its_calls(
 
     known: dict[str, Any] = {}
     expected = in_step.without_losers(with_measured(step(), known=known))
-    monkeypatch.setattr(in_step._Passes, "_time", fails)
+    monkeypatch.setattr(in_step.StepPasses, "_time", fails)
     assert with_measured_in_step(step(), known=known) == expected
     (line,) = logged(caplog)
     assert "cannot run on random data, so its calls were timed one by one: all elements should be between" in line

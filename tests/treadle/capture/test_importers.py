@@ -18,7 +18,7 @@ from torch import nn
 from torch.profiler import ExecutionTraceObserver, profile, record_function
 
 from treadle.capture import chakra_pb2 as pb
-from treadle.capture.formats import import_trace
+from treadle.capture.formats import import_trace, profiled_steps
 from treadle.capture.observed import tensors_of
 from treadle.planner.documents import store as documents
 from treadle.planner.documents.trace import Trace
@@ -86,8 +86,11 @@ def test_kineto_recorded_here_without_an_accelerator(recorded: Path) -> None:
     targets = [op.target for op in trace.ops]
     assert targets[:4] == ["aten::linear", "aten::relu", "aten::linear", "aten::sum"]
     assert all(op.time_ns is not None and op.start_ns is not None for op in trace.ops)
-    assert [op.comm for op in trace.ops if op.comm] == [{"collective": "allreduce"}]
+    sent = [(op.target, op.phase, op.comm) for op in trace.ops if op.comm]
+    assert sent == [("gloo:all_reduce", "unknown", {"collective": "allreduce"})]
     assert import_trace(recorded / "kineto.json", step=3) == trace
+    assert profiled_steps(recorded / "kineto.json") == (trace,)
+    assert profiled_steps(recorded / "et.json") == ()
     with pytest.raises(InputError, match="found profiler steps 3, expected step 4"):
         import_trace(recorded / "kineto.json", step=4)
 
@@ -295,6 +298,30 @@ def test_kineto_by_hand(tmp_path: Path, packing: str) -> None:
         ("add", "optimizer", 83000, 1000, ("e1",)),
     ]
     assert trace.ops[2].bytes_moved == 64
+
+
+def test_kernels_of_nccl_are_messages_by_their_names(tmp_path: Path) -> None:
+    names = [
+        "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgs)",
+        "ncclKernel_AllGather_RING_LL(Comm*)",
+        "gemm",
+    ]
+    events = [
+        {
+            "ph": "X",
+            "cat": "kernel",
+            "name": name,
+            "pid": 0,
+            "tid": 7,
+            "ts": 10.0 * place,
+            "dur": 5.0,
+            "args": {"stream": 7},
+        }
+        for place, name in enumerate(names)
+    ]
+    (tmp_path / "k.json").write_text(json.dumps(events), encoding="utf-8")
+    (step,) = profiled_steps(tmp_path / "k.json")
+    assert [op.comm for op in step.ops] == [{"collective": "reducescatter"}, {"collective": "allgather"}, None]
 
 
 def test_nested_tensor_arguments_keep_their_types() -> None:

@@ -95,7 +95,12 @@ def test_documents_of_another_kind_are_refused_by_name(
     Path("BAD").write_text(dumps(DOCUMENTS[name]))
     readers = {"trace": "trace show", "hardware": "profile show", "sketch": "plan collective --sketch"}
     for kind, command in readers.items():
-        shown = command == "profile show" and name in ("compression-costs", "cost-matrix", "sparse-costs")
+        shown = command == "profile show" and name in (
+            "compression-costs",
+            "cost-matrix",
+            "server-parts",
+            "sparse-costs",
+        )
         if kind != name and not shown:
             assert run(COMMANDS[command]) == 2
             assert f"expected '{kind}'" in capsys.readouterr().err

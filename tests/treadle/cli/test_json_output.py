@@ -96,12 +96,15 @@ COMMANDS = {
     "examples": "examples -o copied",
     "trace": "trace capture examples.models.unet:tiny --hardware cpu-2x2 -o trace.json",
     "plan-aggregation": "plan aggregation --problem aggregation-problem.yaml -o g.json",
+    "plan-checkpoint": "plan checkpoint --problem checkpoint-problem.yaml -o h.json",
     "plan-memory": "plan memory --problem memory-problem.yaml --gap 0 --budget 445 -o m.json",
     "plan-memory-budgets": "plan memory --problem memory-problem.yaml --gap 0 --sweep 445B..600B:2 -o points",
     "plan-swap": "plan swap --problem swap-problem.yaml --method exact --workers 1 -o s.json",
     "plan-compression": "plan compression --problem compression-problem.yaml --method cupcake -o e.json",
     "plan-ranks": "plan ranks --problem ranks-problem.yaml -o k.json",
+    "plan-server": "plan server --problem server-problem.yaml -o v.json",
     "plan-sparse": "plan sparse --problem sparse-problem.yaml -o z.json",
+    "plan-tiling": "plan tiling --problem tiling-layer.yaml -o t.json",
     "plan-collective": "plan collective allgather --hardware ring4 --size 64KiB --method ring -o c.json",
     "plan-fusion": "plan fusion examples.fusion.sgd:program --hardware switch4 --bind N=1M -o f.json",
     "plan-collective-sizes": "plan collective allgather --hardware ring4 --sizes 64KiB..128KiB:2 --method ring -o many",
@@ -134,11 +137,14 @@ def test_commands_print_the_keys_of_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in (
         "aggregation-problem.yaml",
+        "checkpoint-problem.yaml",
         "memory-problem.yaml",
         "swap-problem.yaml",
         "compression-problem.yaml",
+        "server-problem.yaml",
         "sparse-problem.yaml",
         "ranks-problem.yaml",
+        "tiling-layer.yaml",
         "step.json",
     ):
         shutil.copy(GOLDEN / "inputs" / name, tmp_path)

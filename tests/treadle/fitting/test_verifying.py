@@ -13,7 +13,7 @@ import treadle
 from tests.treadle.fitting.models import Deep, batch_of, loss_of
 from treadle.planner.errors import CheckFailed
 from treadle.runtime.memory import verify
-from treadle.runtime.memory.apply import PlannedModule
+from treadle.runtime.planned_module import PlannedModule
 
 
 def without_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from tests.planner.passes.memory.extract.test_problem import perceptron
 from treadle.capture import costs as call_costs
 from treadle.capture import graph, load
 from treadle.job import costs, pipeline, runtime_costs
-from treadle.job.part import JobInputs
+from treadle.job.part import JobInputs, PartPrediction
 from treadle.passes import room
 from treadle.passes.collective import job as collective_job
 from treadle.planner.documents.job import Job
@@ -57,6 +57,8 @@ def test_parts_share_the_limit_and_the_one_it_ended_is_named(monkeypatch: pytest
     said: list[str] = []
     clock = Clock(100.0, 0.0, lambda: now[0], limit_s=100.0)
     parts = [part for name in ROOMS if (part := room(name).job_part(JOB, "job.yaml"))]
+    for part in parts:
+        monkeypatch.setattr(type(part), "prediction", lambda *_: PartPrediction())
     inputs = JobInputs(perceptron(), samples.HARDWARE, {"sketch": samples.SKETCH}, clock.limit_s)
     planned = pipeline._plans(parts, inputs, said.append, clock)
     assert [list(part.plans) for part in planned] == [["memory"], ["allreduce-0", "allreduce-1"]]

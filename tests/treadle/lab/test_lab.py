@@ -57,6 +57,25 @@ for source, target in pairs:
         print("sent", source, target, count, begun, time.monotonic())
 """
 
+WHO_HAS = """
+import os, socket, struct, sys
+if os.environ["RANK"] == "2":
+    asked = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0806))
+    asked.bind(("eth0", 0))
+    asked.settimeout(0.3)
+    here, own, to_all = socket.inet_aton("10.64.0.2"), asked.getsockname()[4], b"\\xff" * 6
+    for address in map(socket.inet_aton, sys.argv[1:]):
+        request = struct.pack("!HHBBH6s4s6s4s", 1, 0x0800, 6, 4, 1, own, here, bytes(6), address)
+        asked.send(to_all + own + b"\\x08\\x06" + request)
+        try:
+            while True:
+                answer = asked.recv(100)
+                if answer[20:22] == b"\\0\\2" and answer[28:32] == address:
+                    print(socket.inet_ntoa(address), answer[22:28].hex())
+        except TimeoutError:
+            pass
+"""
+
 
 @pytest.fixture(autouse=True)
 def own_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -118,6 +137,17 @@ def test_an_uplink_is_shared_by_its_rack() -> None:
     assert carries(together, 50e6), together
     inside = rates(made, "0-1,2-3")
     assert all(carries(rate, 50e6) for rate in inside.values()), inside
+
+
+def test_of_interfaces_of_a_host_only_the_addressed_one_answers() -> None:
+    """Otherwise what is sent to one arrives at another, whose link carries both."""
+    made, lines = layout(cluster(2, 2)), list[str]()
+    addresses = [interface.address for interface in made.hosts[0].interfaces]
+    with lifecycle.the_lab(made) as lab:
+        run(lab, [sys.executable, "-c", WHO_HAS, *addresses], lambda _name, _error, line: lines.append(line.decode()))
+    asked, cards = zip(*(line.split() for line in lines), strict=True)
+    assert list(asked) == addresses
+    assert len(set(cards)) == 2
 
 
 def test_a_failing_host_ends_the_others_and_is_named() -> None:

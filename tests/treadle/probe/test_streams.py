@@ -5,6 +5,9 @@ from __future__ import annotations
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+
+import pytest
 
 from treadle.probe import streams
 from treadle.probe.streams import CONNECT_SECONDS, connected, latency_us, listen, rates
@@ -63,3 +66,27 @@ def test_a_sender_that_hangs_up_early_is_counted_up_to_then() -> None:
     """Over an hour the rate would be next to nothing."""
     begin = time.perf_counter()
     assert streams._count(HangsUp(), begin, begin + 3600, is_alone=False) > 100  # type: ignore[arg-type]
+
+
+class Backlog:
+    """1000 bytes a second in parts of 10, of which this side finds those of half a second when it begins."""
+
+    def __init__(self) -> None:
+        self.now, self.read = 0.5, 0
+
+    def recv_into(self, part: bytearray) -> int:
+        if not self.left():
+            self.now += 0.01
+        size = min(len(part), self.left(), 10)
+        self.read += size
+        return size
+
+    def left(self) -> int:
+        return round(1000 * self.now) - self.read
+
+
+def test_what_had_already_arrived_makes_no_stream_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Backlog()
+    monkeypatch.setattr(streams, "_waiting_bytes", lambda stream: stream.left())
+    monkeypatch.setattr(streams.time, "perf_counter", lambda: late.now)
+    assert streams._count(cast("socket.socket", late), 0.5, 1.0, True) == pytest.approx(1000)

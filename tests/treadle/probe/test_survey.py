@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from random import Random
 
 import pytest
 
@@ -14,8 +15,12 @@ def carried(
     racks: Sequence[tuple[tuple[int, ...], float]] = (),
     slow: dict[Pair, float] | None = None,
     noise: float = 0.0,
+    chance: Random | None = None,
 ) -> Callable[[Sequence[Pair]], list[float]]:
-    """Streams that share every link fairly, the narrowest first; every second experiment is slower by `noise`."""
+    """Streams that share every link fairly, the narrowest first; every second experiment is slower by `noise`.
+
+    With `chance`, one stream gets up to three times as much of a full link as another, as in the lab.
+    """
     calls = [0]
 
     def links(src: int, dst: int) -> list[tuple[object, float]]:
@@ -32,14 +37,15 @@ def carried(
         left = dict(enumerate(pairs))
         room = {link: rate for pair in pairs for link, rate in links(*pair)}
         rates = [0.0] * len(pairs)
+        weights = [chance.uniform(0.5, 1.5) if chance else 1.0 for _ in pairs]
         while left:
             users = {link: [p for p, pair in left.items() if link in dict(links(*pair))] for link in room}
-            shares = {link: room[link] / len(places) for link, places in users.items() if places}
+            shares = {link: room[link] / sum(weights[p] for p in places) for link, places in users.items() if places}
             narrow = min(shares, key=lambda link: shares[link])
             for place in users[narrow]:
-                rates[place] = shares[narrow]
+                rates[place] = shares[narrow] * weights[place]
                 for link, _ in links(*left.pop(place)):
-                    room[link] -= shares[narrow]
+                    room[link] -= rates[place]
         return [rate * (1 - noise * (calls[0] % 2)) for rate in rates]
 
     return streams
@@ -77,13 +83,21 @@ def test_two_hosts_and_many() -> None:
     assert found.uplinks[0][1] == pytest.approx(300.0, rel=0.1)
 
 
+def test_two_racks_of_two_whose_streams_divide_a_full_uplink_unevenly() -> None:
+    racks = [((0, 1), 100.0), ((2, 3), 100.0)]
+    for seed in range(100):
+        found = survey(4, carried([100.0] * 4, racks, chance=Random(seed)))
+        assert [nodes for nodes, _ in found.uplinks] == [nodes for nodes, _ in racks], seed
+        assert [rate for _, rate in found.uplinks] == pytest.approx([100.0] * 2, rel=0.1)
+
+
 def test_a_host_belongs_to_the_rack_to_which_it_keeps_most() -> None:
-    """Streams between racks that keep more than half of their rate, as on a machine that starts the others late."""
+    """Streams between racks that keep most of their rate, as on a machine that starts the others late."""
     racks = [((0, 1, 2, 3), 100.0), ((4, 5, 6, 7), 100.0)]
     inner = carried([100.0] * 8, racks)
 
     def streams(pairs: Sequence[Pair]) -> list[float]:
         late = len(pairs) > 2 and pairs[0] == (0, 6)
-        return [60.0, 60.0, *inner(pairs)[2:]] if late else inner(pairs)
+        return [85.0, 85.0, *inner(pairs)[2:]] if late else inner(pairs)
 
     assert [nodes for nodes, _ in survey(8, streams).uplinks] == [nodes for nodes, _ in racks]

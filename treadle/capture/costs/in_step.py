@@ -51,7 +51,7 @@ def with_measured_in_step(
     measured = with_measured(trace, progress, device=device, known=known)
     if sweep(measured).peak * HEADROOM > psutil.virtual_memory().available:
         return without_losers(measured)
-    run = _Passes(measured, device, known)
+    run = StepPasses(measured, device, known)
     start, passes = time.perf_counter(), SAMPLES * max(map(len, run.samples.values()), default=0)
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -67,7 +67,7 @@ def with_measured_in_step(
     return without_losers(replace(measured, ops=tuple(map(run.timed, measured.ops))))
 
 
-class _Passes:
+class StepPasses:
     """Passes over a step, and the times in them by kind of op and call, the own call first."""
 
     def __init__(self, trace: Trace, device: str, known: dict[str, Measured]) -> None:

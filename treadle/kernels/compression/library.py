@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from treadle.kernels.texts import texts
 from treadle.planner.errors import InputError
 from treadle.planner.machine.compressors import Compressor
+from treadle.runtime.kernel_texts import texts
 from treadle.runtime.native_build import Target, compile_library
 
 ALGORITHMS = ("randomk", "topk", "dgc", "efsignsgd", "onebit", "qsgd", "int8", "fp16", "bf16")

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from treadle.kernels.sparse.library import OwnedCall
 from treadle.kernels.sparse.owned import OwnedPart
-from treadle.kernels.texts import texts
 from treadle.planner.errors import InputError
+from treadle.runtime.kernel_texts import texts
 from treadle.runtime.native_build import Target, compile_library
 
 MAIN = "treadle_sparse.cu"

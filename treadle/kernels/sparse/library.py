@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from treadle.kernels.texts import texts
 from treadle.planner.errors import InputError
+from treadle.runtime.kernel_texts import texts
 from treadle.runtime.native_build import compile_library
 
 MAX_UNITS = 2**31 - 1

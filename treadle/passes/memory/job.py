@@ -29,7 +29,7 @@ from treadle.planner.search.clock import Clock
 if TYPE_CHECKING:
     from treadle.planner.passes.memory.planning import Budget
     from treadle.planner.solver import Progress
-    from treadle.runtime.memory.apply import PlannedModule
+    from treadle.runtime.planned_module import PlannedModule
 
 NAME = "memory"
 UNLIMITED = 2**62
@@ -100,8 +100,8 @@ def _train_under(plan: str, trace: str, step: RankStep) -> None:
 
 
 def _train_by(text: str, name: str, step: RankStep) -> None:
-    from treadle.runtime.memory.apply import PlannedModule
-    from treadle.runtime.memory.step import load_step
+    from treadle.runtime.planned_module import PlannedModule
+    from treadle.runtime.planned_step import load_step
 
     _train(PlannedModule(step.model, load_step(text, name)), step)
 

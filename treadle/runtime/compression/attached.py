@@ -8,11 +8,9 @@ from typing import Any
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
 from treadle.planner.machine.compressors import keeps_residual
-from treadle.planner.passes import require_pass
 from treadle.planner.passes.compression.decisions import CompressionDecisions
 from treadle.runtime.agreement import agreed_on
 from treadle.runtime.compression import setup
@@ -20,6 +18,7 @@ from treadle.runtime.compression.coders import Coders
 from treadle.runtime.compression.ddp import DdpExchange
 from treadle.runtime.compression.group_run import Grid
 from treadle.runtime.compression.lanes import Issue
+from treadle.runtime.sources import given_plan
 from treadle.runtime.watch import lost_rank, watch_of
 
 CALLER = "treadle.compress.attach"
@@ -27,10 +26,7 @@ CALLER = "treadle.compress.attach"
 
 def decisions_of(plan: Plan[Any] | Path | str) -> CompressionDecisions:
     """Raises InputError for a plan of another pass."""
-    given, where = (store.load(plan, Plan), str(plan)) if isinstance(plan, str | Path) else (plan, CALLER)
-    if not isinstance(given, Plan):
-        raise InputError(f"found a plan of type {type(plan).__name__}, expected a Plan or its file", where=where)
-    return require_pass(given, CompressionDecisions, where).decisions
+    return given_plan(plan, CALLER, CompressionDecisions).decisions
 
 
 def attach_ddp(

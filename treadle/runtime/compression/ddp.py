@@ -156,7 +156,7 @@ class DdpExchange(CompressedExchange):
 
 def averaged(buffer: Tensor, group: Any) -> torch.futures.Future[Tensor]:
     """The mean over ranks, as DistributedDataParallel takes it without a hook."""
-    buffer.div_(distributed.get_world_size(group))
+    buffer.mul_(1.0 / distributed.get_world_size(group))  # which for three ranks has other bits than a division
     work = distributed.all_reduce(buffer, group=group, async_op=True)
     assert work is not None
     done: torch.futures.Future[Tensor] = work.get_future().then(lambda future: future.value()[0])

@@ -31,9 +31,9 @@ from treadle.planner.passes.memory.lower import store_all
 from treadle.planner.passes.memory.planning import decide
 from treadle.runtime.comparison import difference, largest, relative_tolerance, value_finding
 from treadle.runtime.followers import plain
-from treadle.runtime.memory.apply import PlannedModule
-from treadle.runtime.memory.step import load_step
 from treadle.runtime.meter import Meter
+from treadle.runtime.planned_module import PlannedModule
+from treadle.runtime.planned_step import load_step
 from treadle.runtime.rounding import wrong_gradients
 from treadle.runtime.strides import copied, exact
 from treadle.runtime.training import TIMED_STEPS

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
-from treadle.planner.passes import require_pass
 from treadle.planner.passes.sparse.decisions import SparseDecisions
 from treadle.planner.passes.sparse.job import OTHERS
 from treadle.runtime.agreement import agreed
+from treadle.runtime.sources import given_plan
 from treadle.runtime.sparse.ddp import SparseHook, reduced_parameters
 from treadle.runtime.sparse.exchange import SparseExchange
 
@@ -26,10 +25,7 @@ CALLER = "treadle.sparse.attach"
 
 def decisions_of(plan: Plan[Any] | Path | str) -> SparseDecisions:
     """Raises InputError for a plan of another pass."""
-    given, where = (store.load(plan, Plan), str(plan)) if isinstance(plan, str | Path) else (plan, CALLER)
-    if not isinstance(given, Plan):
-        raise InputError(f"found a plan of type {type(plan).__name__}, expected a Plan or its file", where=where)
-    return require_pass(given, SparseDecisions, where).decisions
+    return given_plan(plan, CALLER, SparseDecisions).decisions
 
 
 def attach_ddp(model: DistributedDataParallel, decisions: SparseDecisions) -> SparseHook:

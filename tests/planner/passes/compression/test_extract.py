@@ -19,7 +19,8 @@ from treadle.planner.documents.trace import Costs, Op, Tensor, Trace
 from treadle.planner.documents.transports import CpuTransport, MessageCost, Transports
 from treadle.planner.errors import InputError
 from treadle.planner.machine.gradient_links import inter_link, intra_link
-from treadle.planner.passes.compression.extract import gradients_of, planned_curve, problem_of
+from treadle.planner.machine.planned_allreduce import planned_curve
+from treadle.planner.passes.compression.extract import gradients_of, problem_of
 
 COSTS = CompressionCosts(
     version=1,

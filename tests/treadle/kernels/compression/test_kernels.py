@@ -55,6 +55,6 @@ def test_clearing(libraries: tuple[CompressionLibrary, CompressionLibrary]) -> N
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_nvcc_compiles_the_kernels(arch: str) -> None:
-    from treadle.kernels.texts import texts
+    from treadle.runtime.kernel_texts import texts
 
     assert compile_library(texts("compression"), "treadle_compression.cu", "cuda", (), arch).is_file()

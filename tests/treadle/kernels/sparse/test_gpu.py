@@ -14,9 +14,9 @@ from torch import Tensor
 from treadle.kernels.sparse import PartitionMemory, aggregate, coalesce, decode, gpu, gpu_sums, owned, ranges
 from treadle.kernels.sparse.gpu import GpuKernels, HashMemory
 from treadle.kernels.sparse.owned import OwnedPart
-from treadle.kernels.texts import texts
 from treadle.planner.errors import InputError
 from treadle.planner.passes.sparse.hashing import DEFAULT_SEEDS, ranged
+from treadle.runtime.kernel_texts import texts
 from treadle.runtime.native_build import Target, compile_library
 
 HERE = Path(__file__).parent

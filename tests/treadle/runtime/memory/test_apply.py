@@ -28,8 +28,9 @@ from treadle.planner.documents import store
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.graph.index import Graph
 from treadle.planner.passes.memory.planning import MemoryOptions
-from treadle.runtime.memory.apply import PlannedModule, apply
+from treadle.runtime.memory.apply import apply
 from treadle.runtime.meter import Meter
+from treadle.runtime.planned_module import PlannedModule
 
 ALL = Fraction(1)
 SAME_KERNELS = sorted(STEPS.keys() - {"lstm"})

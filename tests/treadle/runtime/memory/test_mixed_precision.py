@@ -20,8 +20,9 @@ from treadle.planner.documents import store
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
 from treadle.planner.passes.memory.decisions import MemoryDecisions
-from treadle.runtime.memory.apply import PlannedModule, apply
+from treadle.runtime.memory.apply import apply
 from treadle.runtime.meter import Meter
+from treadle.runtime.planned_module import PlannedModule
 
 
 class Mixed(nn.Module):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from treadle.planner.errors import InputError
-from treadle.runtime.memory.step import load_step
+from treadle.runtime.planned_step import load_step
 
 TEXT = (Path(__file__).parents[3] / "golden" / "torch" / "tiny.step.py").read_text(encoding="utf-8")
 HANDED = 'HANDED = ["linear.weight", "conv.weight"]'

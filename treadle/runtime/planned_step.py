@@ -67,12 +67,22 @@ def require_operators(text: str, where: str) -> None:
 def load_step(text: str, name: str) -> PlannedStep:
     """Execute the text of a generated module; its lines show up in tracebacks under `name`. Raises InputError for a
     text that treadle does not generate, or that calls what this PyTorch does not have."""
-    require_form("torch", text, f"the step of {name}")
+    return step_of(names_of("torch", text, name), text, name)
+
+
+def names_of(target: str, text: str, name: str) -> dict[str, Any]:
+    """What the text of a step generated for `target` defines. Raises as `load_step`."""
+    require_form(target, text, f"the step of {name}")
     require_operators(text, f"the step of {name}")
     file = f"<treadle step of {name} {text_digest(text)[-8:]}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     names: dict[str, Any] = {}
     exec(compile(text, file, "exec"), names)
+    return names
+
+
+def step_of(names: dict[str, Any], text: str, name: str) -> PlannedStep:
+    """The step whose constants and functions are `names`."""
     called = load_called(names.get("CALLED"), len(names["INPUTS"]), name)
     constants = ("PARAMETERS", "BUFFERS", "INPUTS", "TANGENTS", "GRADIENTS", "FROZEN", "EVALUATING")
     return PlannedStep(

@@ -1,0 +1,1 @@
+"""Checkpoints in memory, measured: faults in a lab, iterations, and recoveries."""

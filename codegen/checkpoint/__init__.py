@@ -1,0 +1,1 @@
+"""Checkpoint plans as texts that other programs read."""

@@ -1,0 +1,1 @@
+"""Tiling plans as programs and configuration of other array libraries."""

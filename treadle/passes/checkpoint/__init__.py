@@ -1,0 +1,1 @@
+"""The checkpoint pass on this machine."""

@@ -1,0 +1,1 @@
+"""The server pass on this machine."""

@@ -1,0 +1,1 @@
+"""What runs tilings: an interpreter of tiles that counts bytes, DTensor, Dask."""

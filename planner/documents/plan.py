@@ -9,6 +9,7 @@ from msgspec import Struct, convert
 
 from treadle.planner.documents.explain import misfit
 from treadle.planner.documents.scalars import Amount, Count, Decisions, Digest, Document, Name, Positive, Record
+from treadle.planner.documents.tuned import Tuned
 from treadle.planner.errors import InputError, spelled
 
 VERSION = 1
@@ -126,6 +127,8 @@ class Provenance(Record, frozen=True, kw_only=True):
     solver_status: Name | None = None
     search_log: tuple[Generation, ...] = ()
     """One entry per generation of a genetic search; the first is the initial population."""
+    tuned: tuple[Tuned, ...] = ()
+    """What was ranked by a model and then measured, and what the measurement chose."""
     limit_fired: bool = False
     interrupted: bool = False
 

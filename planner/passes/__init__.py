@@ -26,6 +26,7 @@ ROOMS = {
     "server": "Which core of a parameter server handles which chunk, and how many workers its parts carry.",
     "checkpoint": "Which machines keep whose state in memory, when idle links carry it, and how often.",
     "tiling": "Along which axes each array of a program, or tensor of a model, is cut over a mesh of workers.",
+    "index": "Which leaves a learned index of 64-bit keys has, and how large they get, for a trace of operations.",
 }
 """What each pass decides, by its name. Nothing is imported before a pass is asked for, so that `--help` stays fast."""
 

@@ -1,0 +1,1 @@
+"""Index plans as a C++ header with a program that uses it."""

@@ -1,0 +1,1 @@
+"""Plans of arrays that run tile by tile."""

@@ -1,0 +1,1 @@
+"""What runs learned indexes: the compiled header, and traces of operations on it."""

@@ -3,7 +3,8 @@
 1. Latencies: in every round of the circle schedule each pair probes in one direction, then in the other.
 2. Rates: in rounds of the same schedule all pairs send in both directions at once.
 3. Rates between the groups of near hosts that were found, in rounds in which every host sends to one of another group,
-   so that what groups share is full: what two groups carry together is divided among their pairs.
+   so that what groups share is full: what two groups carry together is divided among their pairs. A pair that had
+   little of it twice is measured alone, as streams are not divided evenly for a minute and more.
 
 Every round has each host in one pair.
 """
@@ -22,7 +23,7 @@ from treadle.probe.crew import Conductor, Crew
 from treadle.probe.echo import WAIT_SECONDS, percentile
 from treadle.probe.measured_matrix import asymmetry, lower_rates, matrix_of
 from treadle.probe.schedule import Pair, Round, across, circle, inside, spread
-from treadle.probe.shared_rates import shared_rates
+from treadle.probe.shared_rates import shared_rates, slow_pairs
 
 EVERY_RATE = 64
 """Up to this number of hosts every pair gets a rate."""
@@ -83,6 +84,14 @@ class _Rounds:
             self.on_step(f"{what}, round {number + 1}/{len(rounds)}")
         return found
 
+    def alone(self, pairs: Sequence[Pair]) -> dict[Pair, float]:
+        """Streams of which no other runs at the same time."""
+        found: dict[Pair, float] = {}
+        for number, pair in enumerate(pairs):
+            found |= zip((pair,), self.conductor.rates(self._of_members([pair])), strict=True)
+            self.on_step(f"rates of doubtful pairs, {number + 1}/{len(pairs)}")
+        return found
+
     def _of_members(self, pairs: Sequence[Pair]) -> list[Pair]:
         return [(self.members[src], self.members[dst]) for src, dst in pairs]
 
@@ -122,7 +131,9 @@ def probe_pairs(
             between = spread(between, SOME_ROUNDS)
             rates = lower_rates(rates, rounds.rates(inside(groups, INSIDE_ROUNDS), "rates in groups"))
         full = rounds.rates(between, "rates between groups")
-        rates |= shared_rates(between, full, rates, groups)
+        alone = rounds.alone(slow_pairs(between, full, rates, groups))
+        best = {pair: max(rates.get(pair, 0.0), alone.get(pair, 0.0)) for pair in {**rates, **alone}}
+        rates |= shared_rates(between, full, best, groups)
     how = f"measured: `{command}`"
     shared = f"; between {len(groups)} groups of near hosts what pairs get of both together" if between else ""
     sources = {

@@ -19,24 +19,50 @@ def shared_rates(
     """Rates of all directions of `rounds`: what the streams of a round between two groups carry together, divided
     evenly. A pair gets no more than the fastest streams of both its hosts `before`, and if it had less than half of an
     even part in both measurements, it is slow itself and keeps the better one."""
-    group_of = {host: number for number, group in enumerate(groups) for host in group}
     fastest: dict[int, float] = {}
     for pair, rate in before.items():
         for host in pair:
             fastest[host] = max(rate, fastest.get(host, 0.0))
     found: dict[Pair, float] = {}
+    for together in _sharing(rounds, groups):
+        total = sum(measured[pair] for pair in together)
+        most = []
+        for pair in together:
+            own = max(measured[pair], before.get(pair, 0.0))
+            most.append(own if _is_slow(own, total, together) else min(fastest.get(host, own) for host in pair))
+        found |= zip(together, divided(total, most), strict=True)
+    return found
+
+
+def slow_pairs(
+    rounds: Sequence[Round],
+    measured: Mapping[Pair, float],
+    before: Mapping[Pair, float],
+    groups: Sequence[Sequence[int]],
+) -> list[Pair]:
+    """The pairs that `shared_rates` takes for slow themselves, in the order of the rounds."""
+    return [
+        pair
+        for together in _sharing(rounds, groups)
+        for pair in together
+        if _is_slow(max(measured[pair], before.get(pair, 0.0)), sum(measured[each] for each in together), together)
+    ]
+
+
+def _is_slow(own: float, total: float, together: Sequence[Pair]) -> bool:
+    return own < total / len(together) / 2
+
+
+def _sharing(rounds: Sequence[Round], groups: Sequence[Sequence[int]]) -> list[list[Pair]]:
+    """Streams of a round from one group to another, which share what is between these."""
+    group_of = {host: number for number, group in enumerate(groups) for host in group}
+    found: list[list[Pair]] = []
     for pairs in rounds:
         streams: dict[tuple[int, int], list[Pair]] = {}
         for one, other in pairs:
             for src, dst in ((one, other), (other, one)):
                 streams.setdefault((group_of[src], group_of[dst]), []).append((src, dst))
-        for together in streams.values():
-            total = sum(measured[pair] for pair in together)
-            most = []
-            for pair in together:
-                own = max(measured[pair], before.get(pair, 0.0))
-                most.append(own if own < total / len(together) / 2 else min(fastest.get(host, own) for host in pair))
-            found |= zip(together, divided(total, most), strict=True)
+        found += streams.values()
     return found
 
 

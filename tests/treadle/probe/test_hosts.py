@@ -90,6 +90,7 @@ def small_racks() -> Hardware:
 
 
 @pytest.mark.slow
+@pytest.mark.flaky(reruns=2)  # other work of a machine slows streams
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["racks", "hosts-2x2", "slow-nic"])
 def test_in_the_lab_every_rate_is_found_again(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,12 +102,10 @@ def test_in_the_lab_every_rate_is_found_again(name: str, tmp_path: Path, monkeyp
     lines: list[bytes] = []
     try:
         with lifecycle.the_lab(made) as lab:
-            for out in (tmp_path / "found.yaml", tmp_path / "again.yaml"):  # other work of a machine slows streams
-                command = [sys.executable, "-m", "treadle", "profile", "measure", "-o", str(out)]
-                run_on_hosts(lab, command, lambda _name, _is_error, line: lines.append(line))
-                found = store.load(out, Hardware)
-                if of_network(found) == expected:
-                    break
+            out = tmp_path / "found.yaml"
+            command = [sys.executable, "-m", "treadle", "profile", "measure", "-o", str(out)]
+            run_on_hosts(lab, command, lambda _name, _is_error, line: lines.append(line))
+            found = store.load(out, Hardware)
     except MissingBackendError as error:
         pytest.skip(str(error))
     except HostFailed as error:
@@ -120,6 +119,7 @@ def test_in_the_lab_every_rate_is_found_again(name: str, tmp_path: Path, monkeyp
 
 
 @pytest.mark.slow
+@pytest.mark.flaky(reruns=2)  # other work of a machine slows streams
 @pytest.mark.timeout(600)
 def test_in_the_lab_pairs_show_the_racks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))

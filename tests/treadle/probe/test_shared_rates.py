@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.probe.schedule import across
-from treadle.probe.shared_rates import divided, shared_rates
+from treadle.probe.shared_rates import divided, shared_rates, slow_pairs
 
 
 @given(st.floats(0, 1e9), st.lists(st.floats(0, 1e9), min_size=1, max_size=8))
@@ -27,6 +27,8 @@ def test_a_slow_host_and_a_slow_pair_keep_their_own_rates() -> None:
     before = {(0, 1): 20.0, (2, 3): 20.0, (1, 3): 20.0, (3, 1): 1.5}
     groups = [[0, 1], [2, 3]]
     assert shared_rates(rounds, measured, before, groups) == {(0, 2): 10, (1, 3): 10, (2, 0): 8.5, (3, 1): 1.5}
+    assert slow_pairs(rounds, measured, before, groups) == [(3, 1)]
+    assert shared_rates(rounds, measured, {**before, (3, 1): 20.0}, groups)[3, 1] == 5, "alone it was as fast as others"
     slow = {(0, 1): 20.0, (1, 0): 20.0, (2, 3): 6.0}
     assert shared_rates(rounds, {**measured, (3, 1): 4.0}, slow, groups)[1, 3] == 6
 

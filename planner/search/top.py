@@ -79,9 +79,7 @@ def recorded(what: str, model: str, choices: Sequence[Predicted], top: int, outc
     chosen = min(allowed, key=lambda each: each.measured_ns or 0.0)
     tried = max(at for at, place in enumerate(order, 1) if place in outcomes)
     listed = tuple(ranked[: max(tried, LISTED)])
-    return Tuned(
-        what=what, model=model, top=top, ranked=listed, chosen=chosen.name, unlisted=len(ranked) - len(listed)
-    )
+    return Tuned(what=what, model=model, top=top, ranked=listed, chosen=chosen.name, unlisted=len(ranked) - len(listed))
 
 
 def _ranked(choice: Predicted, outcome: Outcome | None) -> RankedChoice:
@@ -99,6 +97,8 @@ def _require_times(what: str, choices: Sequence[Predicted], outcomes: Mapping[in
             raise InputError(f"found {choice.ns} ns predicted of {choice.name}, expected 0 or more", where=what)
     for place, outcome in outcomes.items():
         if outcome.ns is not None and not 0 < outcome.ns < math.inf:
-            raise InputError(f"found {outcome.ns} ns measured of {choices[place].name}, expected more", where=what)
+            raise InputError(
+                f"found {outcome.ns} ns measured of {choices[place].name}, expected more than 0", where=what
+            )
     if len({choice.name for choice in choices}) < len(choices):
         raise InputError("found two choices of one name, expected every choice once", where=what)

@@ -83,7 +83,7 @@ def measured(
             name = each.candidate.name
             best[name], settings[name] = measuring.settings(each)
     for name, each in best.items():
-        outcomes[name] = Outcome(each.seconds * 1e9)
+        outcomes[name] = _outcome(each)
     tuned = measuring.record("schedule", schedules, outcomes)
     taken = replace(schedules[tuned.chosen], price=best[tuned.chosen].candidate.ranked.price)
     others = (of for of in found.ranked if of is not schedules[tuned.chosen])
@@ -130,7 +130,7 @@ class _Measuring:
             return _seconds(few, repeats)
 
         times = sorted(halving(candidates, run, repeats=REPEATS), key=lambda each: each.seconds)
-        return outcomes | {each.candidate.name: Outcome(each.seconds * 1e9) for each in times}, times
+        return outcomes | {each.candidate.name: _outcome(each) for each in times}, times
 
     def _compiled(self, choices: Mapping[str, Ranked], exact: Container[str]) -> Iterator[tuple[str, _Candidate | str]]:
         """The best predicted by name until `top` compile, as many at once as there are cores, or why one does not. Of
@@ -159,6 +159,10 @@ class _Measuring:
                     yield name, made
 
 
+def _outcome(timed: Timed[_Candidate]) -> Outcome:
+    return Outcome(max(1, round(timed.seconds * 1e9)))
+
+
 def _predicted(choices: Mapping[str, Ranked]) -> list[Predicted]:
     return [Predicted(name, of.time_ns) for name, of in choices.items()]
 
@@ -174,8 +178,9 @@ def _pairs(found: Ranking, ranked: Ranked) -> Iterator[tuple[str, Ranked]]:
 def _channels(found: Ranking, ranked: Ranked) -> Iterator[tuple[str, Ranked]]:
     """A schedule on other numbers of channels."""
     config = next((stage.config for stage in ranked.price.stages if stage.config is not None), None)
-    for channels in CHANNELS if config is not None else ():
-        yield from _on(found, ranked, config.algorithm, config.protocol, channels)
+    if config is not None:
+        for channels in CHANNELS:
+            yield from _on(found, ranked, config.algorithm, config.protocol, channels)
 
 
 def _on(

@@ -15,7 +15,7 @@ from treadle.planner.passes.swap.arrays import Arrays, arrays_of
 from treadle.planner.passes.swap.layout import needs
 from treadle.planner.passes.swap.search import executors
 from treadle.planner.passes.swap.search.executors import executor
-from treadle.planner.passes.swap.search.generations import GeneticParameters, Evolution, evolve
+from treadle.planner.passes.swap.search.generations import Evolution, GeneticParameters, evolve
 from treadle.planner.passes.swap.search.individual import Individual, SearchSpace
 
 EFFORT = GeneticParameters(population=8, generations=4, temperature=0.1, seed=3)

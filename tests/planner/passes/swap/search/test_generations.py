@@ -8,7 +8,7 @@ import pytest
 from tests.planner.passes.swap import cases
 from treadle.planner.passes.swap.arrays import arrays_of
 from treadle.planner.passes.swap.search.executors import executor
-from treadle.planner.passes.swap.search.generations import GeneticParameters, Evolution, evolve
+from treadle.planner.passes.swap.search.generations import Evolution, GeneticParameters, evolve
 from treadle.planner.passes.swap.search.individual import SearchSpace
 from treadle.planner.passes.swap.search.planting import pool_space
 from treadle.planner.passes.swap.two_pass import Settings

@@ -185,7 +185,8 @@ def _measured(
     if found.limit_fired:
         note("the time limit leaves no time to measure: this is the best by predicted time")
         return plan_of(found, inputs)
-    found, tuned = measured(found, top, show, clock)
+    with clock.listening():
+        found, tuned = measured(found, top, show, clock)
     return plan_of(found, inputs, tuned)
 
 

@@ -18,7 +18,7 @@ from treadle.codegen.fusion.generate import lowered_as
 from treadle.codegen.fusion.lower import Lowered
 from treadle.planner.documents.scalars import many
 from treadle.planner.documents.tuned import Tuned
-from treadle.planner.errors import CheckFailed, InputError
+from treadle.planner.errors import CheckFailed, InputError, LimitError
 from treadle.planner.machine.collectives import Algorithm
 from treadle.planner.machine.dtypes import BYTES
 from treadle.planner.passes.fusion.explanations import stage_choices
@@ -76,6 +76,8 @@ def measured(
     for ranked in found.ranked:
         schedules.setdefault(ranked.name, ranked)
     outcomes, times = measuring.outcomes(schedules)
+    if not times and clock.stop.is_set():
+        raise LimitError("interrupted before any schedule was measured")
     best = {each.candidate.name: each for each in times}
     settings: dict[str, list[Tuned]] = {}
     for each in times[:SEARCHED]:
@@ -112,6 +114,8 @@ class _Measuring:
             if not new or self.clock.over():
                 break
             outcomes, times = self.outcomes({name: known, **new}, exact=new)
+            if not times:
+                break
             records.append(self.record(what, {name: known, **new}, outcomes))
             fastest, name = times[0], times[0].candidate.name
         return fastest, records
@@ -144,7 +148,9 @@ class _Measuring:
                 if name in exact and lowered.changed:
                     return "no kernel carries it"
                 return _Candidate(name, ranked, lowered, build(lowered, "process"))
-            except (InputError, CheckFailed) as error:
+            except (InputError, CheckFailed, LimitError) as error:
+                if isinstance(error, LimitError) and not self.clock.stop.is_set():
+                    raise
                 return str(error)
 
         ordered = [list(choices)[place] for place in by_prediction(_predicted(choices))]
@@ -155,6 +161,8 @@ class _Measuring:
                 del ordered[: len(few)]
                 self.show(f"compiling {few[0]}")
                 for name, made in zip(few, pool.map(make, few), strict=True):
+                    if isinstance(made, str) and self.clock.stop.is_set():
+                        return  # Ctrl-C ends the compiler too, which says nothing of the choice
                     ran += not isinstance(made, str)
                     yield name, made
 

@@ -79,9 +79,7 @@ def recorded(what: str, model: str, choices: Sequence[Predicted], top: int, outc
     chosen = min(allowed, key=lambda each: each.measured_ns or 0.0)
     tried = max(at for at, place in enumerate(order, 1) if place in outcomes)
     listed = tuple(ranked[: max(tried, LISTED)])
-    return Tuned(
-        what=what, model=model, top=top, ranked=listed, chosen=chosen.name, unlisted=len(ranked) - len(listed)
-    )
+    return Tuned(what=what, model=model, top=top, ranked=listed, chosen=chosen.name, unlisted=len(ranked) - len(listed))
 
 
 def _ranked(choice: Predicted, outcome: Outcome | None) -> RankedChoice:

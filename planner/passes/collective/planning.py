@@ -94,8 +94,7 @@ def plan_collective(
     """The best plan that the method of the options finds, checked.
 
     Raises InputError for a method or sizes that do not fit the problem or where nothing measured may be taken,
-    InfeasibleError when the sketch leaves no
-    routing, LimitError when the limits ended the search without a plan.
+    InfeasibleError when the sketch leaves no routing, LimitError when the limits ended the search without a plan.
     """
     effort = Effort(options.limits.within(problem.sketch), on_progress, clock or Clock())
     with effort.clock.listening():

@@ -23,7 +23,7 @@ from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.guidance import not_followed
 from treadle.planner.passes.collective.limits import Effort, Limits, Standing
-from treadle.planner.passes.collective.measured import Measuring, measured
+from treadle.planner.passes.collective.measured import measured
 from treadle.planner.passes.collective.pieces import in_pieces
 from treadle.planner.passes.collective.pricing import Price, Pricing, unpriced
 from treadle.planner.passes.collective.problem import Problem
@@ -31,6 +31,7 @@ from treadle.planner.passes.collective.symmetry import rank_maps
 from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.passes.collective.universal import universal_bound
 from treadle.planner.search.bound import Bound
+from treadle.planner.search.in_turns import Measuring, cut_short
 
 log = logging.getLogger("treadle")
 
@@ -69,7 +70,7 @@ def choose(
     request: Request,
     effort: Effort,
     pricing: Pricing | None = None,
-    measuring: Measuring | None = None,
+    measuring: Measuring[CollectiveDecisions] | None = None,
 ) -> Draft:
     """The best draft of `methods`, with its price; its `options` record the schedule's ns and the program's us by
     method, why others were skipped and what of the sketch the best one did not follow. With `measuring` the best is the
@@ -85,6 +86,7 @@ def choose(
     if measuring is not None and not effort.exhausted():
         form, record = measured(drafts, {name: prices[name] for name in by_schedule if name in prices}, measuring)
         winner, prices[form.method], tuned = form.method, form.price, (record,)
+        effort.limit_fired |= cut_short(record)
     times = {name: price.time_us for name, price in prices.items() if price.time_us is not None}
     return replace(
         drafts[winner],

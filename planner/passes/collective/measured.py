@@ -7,7 +7,7 @@ their program; of equal programs the first stands for all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,19 +18,10 @@ from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.pricing import Price, in_form, label
 from treadle.planner.passes.collective.synthesis import Draft
-from treadle.planner.search.in_turns import measure_in_turns
-from treadle.planner.search.top import Outcome, Predicted
+from treadle.planner.search.in_turns import Measuring, measure_in_turns
+from treadle.planner.search.top import Predicted
 
 WHAT, MODEL = "program", "simulator of programs"
-
-
-class Measuring(NamedTuple):
-    """Measures the `top` programs of least simulated time. `ready` says why one does not run here, if so; `run`
-    measures those that do, in turns, by their place."""
-
-    top: int
-    ready: Callable[[CollectiveDecisions], str]
-    run: Callable[[Sequence[CollectiveDecisions]], Mapping[int, Outcome]]
 
 
 class Form(NamedTuple):
@@ -46,7 +37,9 @@ class Form(NamedTuple):
         return f"{self.method}, {label(self.price.protocol, self.price.instances)}"
 
 
-def measured(drafts: Mapping[str, Draft], prices: Mapping[str, Price], measuring: Measuring) -> tuple[Form, Tuned]:
+def measured(
+    drafts: Mapping[str, Draft], prices: Mapping[str, Price], measuring: Measuring[CollectiveDecisions]
+) -> tuple[Form, Tuned]:
     """The fastest form, and the record of all.
 
     Raises InputError where no program was simulated, or none of those measured may be taken.
@@ -57,13 +50,7 @@ def measured(drafts: Mapping[str, Draft], prices: Mapping[str, Price], measuring
         raise InputError(f"found no program that was simulated: {'; '.join(why)}", where="--measure")
     predicted = [Predicted(form.name, 1000 * (form.price.time_us or 0.0)) for form in forms]
 
-    def run(places: Sequence[int]) -> Mapping[int, Outcome]:
-        found = measuring.run([forms[place].decisions for place in places])
-        return {places[at]: outcome for at, outcome in found.items()}
-
-    tuned = measure_in_turns(
-        WHAT, MODEL, predicted, measuring.top, lambda place: measuring.ready(forms[place].decisions), run
-    )
+    tuned = measure_in_turns(WHAT, MODEL, predicted, [form.decisions for form in forms], measuring)
     return next(form for form in forms if form.name == tuned.chosen), tuned
 
 

@@ -21,7 +21,7 @@ from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.guidance import not_followed
 from treadle.planner.passes.collective.limits import Effort, Limits
-from treadle.planner.passes.collective.measured import Measuring, measured
+from treadle.planner.passes.collective.measured import measured
 from treadle.planner.passes.collective.pricing import Pricing, in_form
 from treadle.planner.passes.collective.renumbering import in_either_order
 from treadle.planner.passes.collective.synthesis import Draft, Request
@@ -39,6 +39,7 @@ from treadle.planner.passes.collective.universal import universal_bound
 from treadle.planner.search.bound import Bound
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
+from treadle.planner.search.in_turns import Measuring, cut_short
 from treadle.planner.solver import Progress
 from treadle.planner.version import TOOL
 
@@ -75,7 +76,7 @@ class CollectiveOptions:
     pricing: Pricing | None = None
     in_switch: bool = True
     """Whether `auto` may leave the work to switches, which only some runtimes can."""
-    measuring: Measuring | None = None
+    measuring: Measuring[CollectiveDecisions] | None = None
     """With `pricing`: how the programs of the lowest prices are measured, of which the fastest is taken."""
 
 
@@ -108,6 +109,7 @@ def plan_collective(
             if options.measuring is not None and not effort.exhausted():
                 form, tuned = measured({options.method: draft}, {options.method: price}, options.measuring)
                 draft = replace(draft, price=form.price, tuned=(tuned,))
+                effort.limit_fired |= cut_short(tuned)
     plan = plan_of(draft, decisions, problem, inputs or {}, effort)
     if on_plan is not None:
         on_plan(plan)
@@ -194,7 +196,7 @@ def synthesize(
     request: Request,
     effort: Effort,
     pricing: Pricing | None = None,
-    measuring: Measuring | None = None,
+    measuring: Measuring[CollectiveDecisions] | None = None,
     *,
     in_switch: bool = True,
 ) -> Draft:

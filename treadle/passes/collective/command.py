@@ -297,7 +297,7 @@ def _print_plan(plan: Plan[CollectiveDecisions], method: str, runtime: Runtime, 
         by = options.get("chosen", method)
         typer.echo(f"  not followed by {by}: {', '.join(passed_over)}; --method milp follows them")
     _print_transport(found.protocol, found.instances, options["transport"])
-    print_tuned(plan)
+    _print_measured(plan)
     print_rival(hardware, found.collective, found.input_bytes, time_us if runtime in ("gpu", "nccl") else None)
 
 
@@ -348,6 +348,23 @@ def _print_transport(protocol: str, instances: int, transport: dict[str, Any]) -
         typer.echo(f"  transport    over symmetric memory {words}; else by the program below")
     print_table("transport, us by instances", ("", *map(str, counts)), rows)
     typer.echo("")
+
+
+def _print_measured(plan: Plan[CollectiveDecisions]) -> None:
+    """The programs that were measured, the best predicted first, and what decided."""
+    for tuned in plan.provenance.tuned:
+        rows = [
+            (
+                each.name,
+                f"{each.predicted_ns / 1000:,.3f}",
+                "" if each.measured_ns is None else f"{each.measured_ns / 1000:,.3f}",
+                each.excluded or ("chosen" if each.name == tuned.chosen else " "),
+            )
+            for each in tuned.ranked
+            if each.measured_ns is not None or each.excluded is not None
+        ]
+        print_table("programs measured here", ("program", "simulated us", "measured us", ""), rows)
+    print_tuned(plan)
 
 
 def _us(nanoseconds: int | None) -> str:

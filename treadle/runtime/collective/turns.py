@@ -6,7 +6,6 @@ The time of a program is the median over the rounds of that of its slowest rank.
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +25,8 @@ from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.scalars import MEBIBYTE, format_bytes, many
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
-from treadle.planner.passes.collective.measured import Measuring
 from treadle.planner.search.clock import Clock
+from treadle.planner.search.in_turns import Measuring
 from treadle.planner.search.top import Outcome
 from treadle.runtime.collective.backends import backend_of
 from treadle.runtime.collective.compare import (
@@ -43,6 +42,8 @@ from treadle.runtime.comparison import DTYPES, difference
 from treadle.runtime.launch import launch
 
 ROUNDS = 7
+SHARE = 0.8
+"""Of the time that is left; the rest is for the check of the plan."""
 DTYPE = "float32"
 PROCESS_BYTES = 256 * MEBIBYTE
 """Memory of a process that has loaded PyTorch."""
@@ -51,18 +52,20 @@ COPIES = 5
 WRONG = "its result differs from PyTorch's"
 
 
-def measuring(top: int, hardware: Hardware, clock: Clock | None = None) -> Measuring:
+def measuring(
+    top: int, hardware: Hardware, clock: Clock | None = None, where: str = "--measure"
+) -> Measuring[CollectiveDecisions]:
     """Measures the `top` programs of least simulated time on this machine; once `clock` has run out no further one is
-    begun after the first, and no further round.
+    begun after the first, and no further round. `where` is what errors name.
 
     Raises InputError for a profile whose programs do not run on the CPU runtime of one host, with what it costs, for a
     plan is priced for the runtime that carries it.
     """
-    require_here(hardware)
+    require_here(hardware, where)
     return Measuring(top, ready, partial(times_of, clock=clock or Clock()))
 
 
-def require_here(hardware: Hardware) -> None:
+def require_here(hardware: Hardware, where: str) -> None:
     """Raises InputError for a profile that does not price what can be measured here."""
     cpu = hardware.transports.cpu
     if cpu is None or any(device.kind != "cpu" for device in hardware.devices):
@@ -70,11 +73,11 @@ def require_here(hardware: Hardware) -> None:
         raise InputError(
             f"found the profile {hardware.name} {kind}, expected one with the costs of the CPU runtime, on which "
             "programs are timed here; `treadle profile measure --backend cpu -o FILE` measures them",
-            where="--measure",
+            where=where,
         )
     if hardware.all_nodes > 1 and cpu.hosts != "one":
         text = f"found {hardware.all_nodes} hosts in {hardware.name}, expected one: all processes run on this machine"
-        raise InputError(text, where="--measure")
+        raise InputError(text, where=where)
 
 
 def ready(decisions: CollectiveDecisions) -> str:
@@ -113,7 +116,7 @@ def times_of(
     """
     programs = [lower(decisions) for decisions in every]
     require_memory(every, programs)
-    ends = clock.ends if math.isinf(clock.ends) else time.monotonic() + clock.left_s
+    ends = time.monotonic() + SHARE * clock.left_s
     by_rank = run(every[0].ranks, _worker, (_Turns(programs, every, elements_of(every[0]), ends),))
     return {place: outcome_of(turns) for place, turns in enumerate(zip(*by_rank, strict=True))}
 

@@ -125,7 +125,7 @@ def outcome_of(turns: Sequence[_Turn]) -> Outcome:
     """What the ranks found of one program."""
     slowest = [max(each) for each in zip(*(turn.seconds for turn in turns), strict=True)]
     wrong = max(turn.error for turn in turns) > max(turn.tolerance for turn in turns)
-    return Outcome(1e9 * statistics.median(slowest), WRONG if wrong else "")
+    return Outcome(max(1, round(1e9 * statistics.median(slowest))), WRONG if wrong else "")
 
 
 def elements_of(decisions: CollectiveDecisions) -> int:

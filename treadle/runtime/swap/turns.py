@@ -104,7 +104,7 @@ def times_of(
                 continue
             times[at].append(iteration_ns(running[at]))
     return {
-        at: Outcome(statistics.median(taken) / pace, "" if each.right else WRONG)
+        at: Outcome(max(1, round(statistics.median(taken) / pace)), "" if each.right else WRONG)
         for at, (each, taken) in enumerate(zip(running, times, strict=True))
     }
 

@@ -22,7 +22,7 @@ from treadle.codegen.collective.expected import expected_outputs
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.program import CollectiveProgram
 from treadle.planner.documents.hardware import Hardware
-from treadle.planner.documents.scalars import MEBIBYTE, format_bytes, many
+from treadle.planner.documents.scalars import MEBIBYTE, format_bytes
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.search.clock import Clock
@@ -151,7 +151,7 @@ def require_memory(every: Sequence[CollectiveDecisions], programs: Sequence[Coll
     free = psutil.virtual_memory().available
     if needed > free:
         raise InputError(
-            f"{many(ranks, 'process')} need about {format_bytes(round(needed))} to be timed, "
+            f"{ranks} processes need about {format_bytes(round(needed))} to be timed, "
             f"{format_bytes(free)} are free",
             where="--measure",
         )

@@ -97,6 +97,8 @@ def _require_times(what: str, choices: Sequence[Predicted], outcomes: Mapping[in
             raise InputError(f"found {choice.ns} ns predicted of {choice.name}, expected 0 or more", where=what)
     for place, outcome in outcomes.items():
         if outcome.ns is not None and not 0 < outcome.ns < math.inf:
-            raise InputError(f"found {outcome.ns} ns measured of {choices[place].name}, expected more", where=what)
+            raise InputError(
+                f"found {outcome.ns} ns measured of {choices[place].name}, expected more than 0", where=what
+            )
     if len({choice.name for choice in choices}) < len(choices):
         raise InputError("found two choices of one name, expected every choice once", where=what)

@@ -11,10 +11,10 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.tuned import Tuned
 
 
-def print_tuned(plan: Plan) -> None:
+def print_tuned(plan: Plan, indent: str = "") -> None:
     """A line for each measured choice of a plan."""
     for tuned in plan.provenance.tuned:
-        typer.echo(printable(tuned_line(tuned)))
+        typer.echo(indent + printable(tuned_line(tuned)))
 
 
 def tuned_line(tuned: Tuned) -> str:

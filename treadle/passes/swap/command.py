@@ -99,8 +99,8 @@ def command(
     measure: Annotated[
         bool,
         measure_option(
-            "Run the best plans of each allocator and part of the search here, without a GPU on an emulation of the "
-            "device, and take the fastest. Searches for 60% of the time limit."
+            "Run the best plans of each allocator and part of the search here, on an emulation of the device, and take "
+            "the fastest. Searches for 60% of the time limit."
         ),
     ] = False,
     top: Top = None,

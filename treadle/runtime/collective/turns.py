@@ -151,8 +151,7 @@ def require_memory(every: Sequence[CollectiveDecisions], programs: Sequence[Coll
     free = psutil.virtual_memory().available
     if needed > free:
         raise InputError(
-            f"{ranks} processes need about {format_bytes(round(needed))} to be timed, "
-            f"{format_bytes(free)} are free",
+            f"{ranks} processes need about {format_bytes(round(needed))} to be timed, {format_bytes(free)} are free",
             where="--measure",
         )
 

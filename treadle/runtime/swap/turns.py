@@ -1,4 +1,4 @@
-"""Swap plans of one step timed in turns: on the GPU, without one on an emulation of the machine that they are for.
+"""Swap plans of one step timed in turns, on an emulation of the machine that they are for.
 
 A round runs one iteration of every plan, so that a machine that slows down slows them all. All are emulated at one
 pace, which is that of the slowest operators here.
@@ -84,16 +84,15 @@ def times_of(
     Raises InputError where this machine has no memory for them, and for an operator that raises.
     """
     steps = [load_swap_step(generate(plan, trace)[FILE_NAME]) for plan in plans]
-    backend = "cuda" if torch.cuda.is_available() else "cpu"
-    require_memory(steps, 2 if backend == "cpu" else 1)
+    require_memory(steps)
     build = partial(build_step, load_function(entry, source), entry)
-    expected = unconstrained(steps[0], build, backend)
+    expected = unconstrained(steps[0], build)
     running: list[_Running] = []
     for step, plan in zip(steps, plans, strict=True):
         if running and clock.over():
             break
-        running.append(begun(step, plan.decisions, build, backend, expected))
-    pace = max(pace_of(each) for each in running) if backend == "cpu" else 1.0
+        running.append(begun(step, plan.decisions, build, expected))
+    pace = max(pace_of(each) for each in running)
     for each in running:
         emulate(each, pace)
     times: list[list[int]] = [[] for _ in running]
@@ -109,10 +108,10 @@ def times_of(
     }
 
 
-def begun(step: SwapStep, decisions: SwapDecisions, build: Build, backend: str, expected: Sequence[Tensor]) -> _Running:
+def begun(step: SwapStep, decisions: SwapDecisions, build: Build, expected: Sequence[Tensor]) -> _Running:
     """The step on a model of its own, after one iteration in which every place is overwritten as soon as it is given
     up, and one that shows what operators take."""
-    swapped = SwappedStep(_model(step, build), step, backend, poison=True, timeout=TIMEOUT)
+    swapped = SwappedStep(_model(step, build), step, "cpu", poison=True, timeout=TIMEOUT)
     inputs = _inputs(build)
     outputs, _ = swapped.run(*inputs)
     right = all(equal_bits(one, other) for one, other in zip(outputs, expected, strict=True))
@@ -125,12 +124,10 @@ def begun(step: SwapStep, decisions: SwapDecisions, build: Build, backend: str, 
     return each._replace(operators_ns=sum(spans.end[at] - spans.start[at] for at in computing))
 
 
-def unconstrained(step: SwapStep, build: Build, backend: str) -> list[Tensor]:
-    """The outputs of the first iteration without a limit on memory, on the host."""
-    device = torch.device(backend)
-    free = Unconstrained(step, _model(step, build).to(device), device)
-    outputs, _ = free.run([tensor.to(device) for tensor in _inputs(build)])
-    return [output.cpu() for output in outputs]
+def unconstrained(step: SwapStep, build: Build) -> list[Tensor]:
+    """The outputs of the first iteration without a limit on memory."""
+    free = Unconstrained(step, _model(step, build), torch.device("cpu"))
+    return free.run(_inputs(build))[0]
 
 
 def _inputs(build: Build) -> tuple[Tensor, ...]:
@@ -161,18 +158,16 @@ def pace_of(each: _Running) -> float:
 
 
 def emulate(each: _Running, pace: float) -> None:
-    """Let operators and copies take their planned times, at this pace; nothing on a GPU."""
+    """Let operators and copies take their planned times, at this pace."""
     problem, runner = each.decisions.problem, each.step.runner
-    if isinstance(runner, Threads):
-        runner.emulation = Emulation(problem.machine, {op.id: op.time_ns for op in problem.ops}, pace)
+    assert isinstance(runner, Threads)
+    runner.emulation = Emulation(problem.machine, {op.id: op.time_ns for op in problem.ops}, pace)
 
 
-def require_memory(steps: Sequence[SwapStep], arenas: int) -> None:
-    """Raises InputError where the memory of this machine does not hold the steps: on the host each has an arena, what
-    it copies out and a model, and one is next to a run without a limit."""
-    needed = sum(
-        step.arena_bytes * (arenas - 1) + 2 * sum(step.storages[name].bytes for name in step.host) for step in steps
-    )
+def require_memory(steps: Sequence[SwapStep]) -> None:
+    """Raises InputError where the memory of this machine does not hold the steps: each has an arena, what it copies out
+    and a model, next to one run without a limit."""
+    needed = sum(step.arena_bytes + 2 * sum(step.storages[name].bytes for name in step.host) for step in steps)
     needed += max(sum(storage.bytes for storage in step.storages.values()) for step in steps)
     free = psutil.virtual_memory().available
     if needed > free:

@@ -70,7 +70,7 @@ def test_a_plan_without_addresses_is_not_ready():
 def test_more_than_this_machine_holds_is_refused(monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 10})())
     with pytest.raises(InputError, match=r"2 plans need about .* to be timed, 10 B are free; measure fewer with --top"):
-        require_memory([step_of("tiny", "adam")] * 2, 2)
+        require_memory([step_of("tiny", "adam")] * 2)
 
 
 def test_bad_combinations_are_one_line(here, capsys):

@@ -84,7 +84,8 @@ def choose(
     winner = min(by_schedule, key=lambda name: time_of(prices.get(name)))
     tuned: tuple[Tuned, ...] = ()
     if measuring is not None and not effort.exhausted():
-        form, record = measured(drafts, {name: prices[name] for name in by_schedule if name in prices}, measuring)
+        ranked = {name: prices[name] for name in by_schedule if name in prices}
+        form, record = measured(drafts, ranked, measuring, request.hardware.name)
         winner, prices[form.method], tuned = form.method, form.price, (record,)
         effort.limit_fired |= cut_short(record)
     times = {name: price.time_us for name, price in prices.items() if price.time_us is not None}

@@ -21,7 +21,9 @@ from treadle.planner.passes.collective.synthesis import Draft
 from treadle.planner.search.in_turns import Measuring, measure_in_turns
 from treadle.planner.search.top import Predicted
 
-WHAT, MODEL = "program", "simulator of programs"
+WHAT = "program"
+MODEL = "simulator of programs on {}"
+"""With the name of the profile, whose costs the simulator counts with."""
 
 
 class Form(NamedTuple):
@@ -38,9 +40,9 @@ class Form(NamedTuple):
 
 
 def measured(
-    drafts: Mapping[str, Draft], prices: Mapping[str, Price], measuring: Measuring[CollectiveDecisions]
+    drafts: Mapping[str, Draft], prices: Mapping[str, Price], measuring: Measuring[CollectiveDecisions], profile: str
 ) -> tuple[Form, Tuned]:
-    """The fastest form, and the record of all.
+    """The fastest form, and the record of all; `profile` is the name of that of the prices.
 
     Raises InputError where no program was simulated, or none of those measured may be taken.
     """
@@ -49,8 +51,7 @@ def measured(
         why = dict.fromkeys(str(price.transport.get("by_size", "it is no program")) for price in prices.values())
         raise InputError(f"found no program that was simulated: {'; '.join(why)}", where="--measure")
     predicted = [Predicted(form.name, 1000 * (form.price.time_us or 0.0)) for form in forms]
-
-    tuned = measure_in_turns(WHAT, MODEL, predicted, [form.decisions for form in forms], measuring)
+    tuned = measure_in_turns(WHAT, MODEL.format(profile), predicted, [form.decisions for form in forms], measuring)
     return next(form for form in forms if form.name == tuned.chosen), tuned
 
 

@@ -107,7 +107,8 @@ def plan_collective(
             price = auto.price_of(decisions, effort, options.pricing)
             draft = replace(draft, price=price)
             if options.measuring is not None and not effort.exhausted():
-                form, tuned = measured({options.method: draft}, {options.method: price}, options.measuring)
+                name = options.method
+                form, tuned = measured({name: draft}, {name: price}, options.measuring, problem.hardware.name)
                 draft = replace(draft, price=form.price, tuned=(tuned,))
                 effort.limit_fired |= cut_short(tuned)
     plan = plan_of(draft, decisions, problem, inputs or {}, effort)

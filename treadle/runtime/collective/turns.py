@@ -66,7 +66,8 @@ def measuring(
 
 
 def require_here(hardware: Hardware, where: str) -> None:
-    """Raises InputError for a profile that does not price what can be measured here."""
+    """Raises InputError for a profile that does not price what can be measured here, or has more ranks than this
+    machine can hold."""
     cpu = hardware.transports.cpu
     if cpu is None or any(device.kind != "cpu" for device in hardware.devices):
         kind = "of GPUs" if any(device.kind == "gpu" for device in hardware.devices) else "without transports.cpu"
@@ -78,6 +79,7 @@ def require_here(hardware: Hardware, where: str) -> None:
     if hardware.all_nodes > 1 and cpu.hosts != "one":
         text = f"found {hardware.all_nodes} hosts in {hardware.name}, expected one: all processes run on this machine"
         raise InputError(text, where=where)
+    require_free(hardware.ranks, hardware.ranks * PROCESS_BYTES, where)
 
 
 def ready(decisions: CollectiveDecisions) -> str:
@@ -148,12 +150,15 @@ def require_memory(every: Sequence[CollectiveDecisions], programs: Sequence[Coll
         buffers = max(chunk * (own.input_chunks + own.output_chunks) for chunk, own in sizes)
         scratch = sum(chunk * own.scratch_chunks for chunk, own in sizes)
         needed += PROCESS_BYTES + COPIES * buffers + scratch
+    require_free(ranks, round(needed), "--measure")
+
+
+def require_free(ranks: int, needed: int, where: str) -> None:
+    """Raises InputError where this machine lacks the memory that the processes need."""
     free = psutil.virtual_memory().available
     if needed > free:
-        raise InputError(
-            f"{ranks} processes need about {format_bytes(round(needed))} to be timed, {format_bytes(free)} are free",
-            where="--measure",
-        )
+        text = f"{ranks} processes need about {format_bytes(needed)} to be timed, {format_bytes(free)} are free"
+        raise InputError(text, where=where)
 
 
 def _worker(rank: int, world: int, turns: _Turns) -> list[_Turn]:

@@ -22,6 +22,7 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
+from treadle.planner.graph.liveness import sweep
 from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.search.clock import Clock
 from treadle.planner.search.in_turns import Measuring
@@ -45,7 +46,8 @@ def measuring(top: int, trace: Trace, clock: Clock, source: Path | str = ".") ->
     """Measures the `top` plans of least simulated time; once `clock` has run out no further one is begun after the
     first, and no further round. The model comes from the trace's entry MODULE:FUNCTION, looked for in `source`.
 
-    Raises InputError for a trace without an entry, and where there is no such function.
+    Raises InputError for a trace without an entry, where there is no such function, and for a step that this machine
+    cannot hold.
     """
     if trace.entry is None:
         text = (
@@ -53,6 +55,10 @@ def measuring(top: int, trace: Trace, clock: Clock, source: Path | str = ".") ->
         )
         raise InputError(text, where="--measure")
     load_function(trace.entry, source)
+    needed, free = sweep(trace).peak, psutil.virtual_memory().available
+    if needed > free:
+        found = f"the step needs {format_bytes(needed)} without a limit, next to which plans run"
+        raise InputError(f"{found}, {format_bytes(free)} are free", where="--measure")
     times = partial(times_of, trace=trace, entry=trace.entry, clock=clock, source=source)
     return Measuring(top, partial(ready, trace), times)
 

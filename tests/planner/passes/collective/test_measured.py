@@ -47,7 +47,7 @@ def test_the_fastest_measured_of_the_best_predicted_is_taken():
     made = Made(3)
     plan = planned(made.measuring)
     (tuned,) = plan.provenance.tuned
-    assert (tuned.what, tuned.model, tuned.top) == ("program", "simulator of programs", 3)
+    assert (tuned.what, tuned.model, tuned.top) == ("program", "simulator of programs on cpu-2x2", 3)
     assert len(made.seen) == len(tuned.measured) == 3
     assert [each.predicted_ns for each in tuned.ranked] == sorted(each.predicted_ns for each in tuned.ranked)
     third = tuned.ranked[2]

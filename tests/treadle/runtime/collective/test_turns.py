@@ -78,6 +78,8 @@ def test_more_than_this_machine_holds_is_refused(monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 2**20})())
     with pytest.raises(InputError, match=r"2 processes need about 512.* MiB to be timed, 1 MiB are free"):
         times_of([ring_allreduce(2)], Clock(), run=lambda *_: pytest.fail("nothing may start"))
+    with pytest.raises(InputError, match="2 processes need about 512 MiB to be timed"):
+        measuring(3, HERE)
 
 
 def test_what_every_rank_found_is_put_together_by_program():

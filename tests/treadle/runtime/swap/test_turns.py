@@ -71,6 +71,8 @@ def test_more_than_this_machine_holds_is_refused(monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 10})())
     with pytest.raises(InputError, match=r"2 plans need about .* to be timed, 10 B are free; measure fewer with --top"):
         require_memory([step_of("tiny", "adam")] * 2)
+    with pytest.raises(InputError, match=r"the step needs .* without a limit, next to which plans run, 10 B are free"):
+        measuring(3, tiny(), Clock())
 
 
 def test_bad_combinations_are_one_line(here, capsys):

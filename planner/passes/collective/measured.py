@@ -26,7 +26,7 @@ MODEL = "simulator of programs on {}"
 """With the name of the profile, whose costs the simulator counts with."""
 
 
-class Form(NamedTuple):
+class ProgramForm(NamedTuple):
     """A candidate of synthesis, by its method, at the price of one protocol and number of instances."""
 
     method: str
@@ -41,7 +41,7 @@ class Form(NamedTuple):
 
 def measured(
     drafts: Mapping[str, Draft], prices: Mapping[str, Price], measuring: Measuring[CollectiveDecisions], profile: str
-) -> tuple[Form, Tuned]:
+) -> tuple[ProgramForm, Tuned]:
     """The fastest form, and the record of all; `profile` is the name of that of the prices.
 
     Raises InputError where no program was simulated, or none of those measured may be taken.
@@ -55,9 +55,9 @@ def measured(
     return next(form for form in forms if form.name == tuned.chosen), tuned
 
 
-def forms_of(drafts: Mapping[str, Draft], prices: Mapping[str, Price]) -> list[Form]:
+def forms_of(drafts: Mapping[str, Draft], prices: Mapping[str, Price]) -> list[ProgramForm]:
     """The forms of the drafts whose programs were simulated, in their order."""
-    forms: list[Form] = []
+    forms: list[ProgramForm] = []
     seen: set[object] = set()
     for method, price in prices.items():
         for name, time_us in price.transport.get("simulated_us", {}).items():
@@ -71,7 +71,7 @@ def forms_of(drafts: Mapping[str, Draft], prices: Mapping[str, Price]) -> list[F
     return forms
 
 
-def form_of(method: str, draft: Draft, price: Price, protocol: Protocol, instances: int, time_us: float) -> Form:
+def form_of(method: str, draft: Draft, price: Price, protocol: Protocol, instances: int, time_us: float) -> ProgramForm:
     """The draft in this protocol and number of instances, at its simulated time."""
     transport = {
         **{key: value for key, value in price.transport.items() if not key.startswith("symmetric")},
@@ -79,4 +79,4 @@ def form_of(method: str, draft: Draft, price: Price, protocol: Protocol, instanc
         "program_us": time_us,
     }
     one = replace(price, time_us=time_us, protocol=protocol, instances=instances, ordered=False, transport=transport)
-    return Form(method, one, in_form(decisions_of(draft, instances, protocol), one))
+    return ProgramForm(method, one, in_form(decisions_of(draft, instances, protocol), one))

@@ -101,10 +101,10 @@ def plan_swap(
     inputs: Mapping[str, InputRef] | None = None,
     on_progress: Callable[[SwapProgress], None] | None = None,
     on_plan: Callable[[Plan[SwapDecisions]], None] | None = None,
-    measuring: Measuring[Plan[SwapDecisions]] | None = None,
 ) -> Plan[SwapDecisions]:
-    """The fastest plan found for one iteration within the memory of its machine, checked; with `measuring` the fastest
-    measured of the best plans that each allocator and part of the search found, where the limits leave time for that.
+    """The fastest plan found for one iteration within the memory of its machine, checked. With `options.measuring` it
+    is the fastest measured of the best plans that each allocator and part of the search found, where the limits leave
+    time for that.
 
     `on_plan` is called with the best checked plan so far, marked as interrupted. Ctrl-C and SIGTERM end the search with
     the best plan so far.
@@ -116,6 +116,7 @@ def plan_swap(
     clock = clock or Clock.of(options.time_limit_s)
     require_sound(problem.problem)
     plan = fastest if options.allocators else plan_one
+    measuring = options.measuring
     rivals: Rivals | None = None if measuring is None else {}
     searching = clock if measuring is None else clock.share(1 / SEARCHED)
     with clock.listening():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -157,11 +158,10 @@ def command(
     # a share is of the footprint, so the profile need not state the memory, and this value is replaced
     stands = memory if memory is None or isinstance(memory, int) else 0
     whole, runs, step, inputs = _sources(trace, problem, hardware, stands, host_memory, reserve)
-    measuring = None
     if measure and step is not None:
-        from treadle.runtime.swap.turns import measuring as measuring_here
+        from treadle.runtime.swap.turns import measuring
 
-        measuring = measuring_here(most, step, clock)
+        options = dataclasses.replace(options, measuring=measuring(most, step, clock))
     if not COMPILES:
         note("numba is not installed: the same search takes many times as long; pip install 'treadle[swap]'")
     try:
@@ -181,7 +181,7 @@ def command(
                 plan = plan_joint(both, options=joint, **common)
             else:
                 given = whole if memory is None else with_memory(whole, memory)
-                plan = plan_swap(SwapTask(given, runs), options=options, measuring=measuring, **common)
+                plan = plan_swap(SwapTask(given, runs), options=options, **common)
     except KeyboardInterrupt:
         raise LimitError("interrupted before a plan was found") from None
     store.save(plan, output)

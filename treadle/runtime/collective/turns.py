@@ -43,7 +43,7 @@ from treadle.runtime.launch import launch
 
 ROUNDS = 7
 SHARE = 0.8
-"""Of the time that is left; the rest is for the check of the plan."""
+"""Share of the time that is left; the rest is for the check of the plan."""
 DTYPE = "float32"
 PROCESS_BYTES = 256 * MEBIBYTE
 """Memory of a process that has loaded PyTorch."""
@@ -95,7 +95,7 @@ class _Turns(NamedTuple):
     programs: Sequence[CollectiveProgram]
     decisions: Sequence[CollectiveDecisions]
     elements: int
-    """Of a part, as `treadle.runtime.collective.compare` counts them."""
+    """Those of a part, as `treadle.runtime.collective.compare` counts them."""
     ends: float
     """When no further program or round begins, on the clock of all processes."""
 

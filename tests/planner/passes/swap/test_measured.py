@@ -34,7 +34,7 @@ class Made:
 
 def test_each_allocator_and_part_of_the_search_has_its_best_plan_measured():
     made = Made(100)
-    plan = plan_swap(SwapTask(PROBLEM), options=OPTIONS, measuring=made.measuring)
+    plan = plan_swap(SwapTask(PROBLEM), options=replace(OPTIONS, measuring=made.measuring))
     (tuned,) = plan.provenance.tuned
     assert (tuned.what, tuned.model) == ("swap plan", "simulator of iterations")
     assert {each.name.split(", ")[0] for each in tuned.ranked} == set(BOTH)
@@ -53,7 +53,7 @@ def test_each_allocator_and_part_of_the_search_has_its_best_plan_measured():
 def test_the_best_predicted_is_the_plan_that_no_measurement_would_make():
     plain = plan_swap(SwapTask(PROBLEM), options=OPTIONS)
     made = Made(1)
-    plan = plan_swap(SwapTask(PROBLEM), options=OPTIONS, measuring=made.measuring)
+    plan = plan_swap(SwapTask(PROBLEM), options=replace(OPTIONS, measuring=made.measuring))
     assert plan.decisions == plain.decisions == made.seen[0].decisions
     assert plain.provenance.tuned == ()
     assert plain.provenance == structs.replace(plan.provenance, tuned=())
@@ -61,13 +61,13 @@ def test_the_best_predicted_is_the_plan_that_no_measurement_would_make():
 
 def test_one_allocator_has_the_parts_of_its_search_compared():
     made = Made(100)
-    options = replace(OPTIONS, allocator="pool", allocators=())
-    (tuned,) = plan_swap(SwapTask(PROBLEM), options=options, measuring=made.measuring).provenance.tuned
+    options = replace(OPTIONS, allocator="pool", allocators=(), measuring=made.measuring)
+    (tuned,) = plan_swap(SwapTask(PROBLEM), options=options).provenance.tuned
     assert {each.name.split(", ")[0] for each in tuned.ranked} == {"pool"}
 
 
 def test_a_measurement_that_the_limit_cut_is_recorded_as_that():
-    plan = plan_swap(SwapTask(PROBLEM), options=OPTIONS, measuring=Made(2, most=1).measuring)
+    plan = plan_swap(SwapTask(PROBLEM), options=replace(OPTIONS, measuring=Made(2, most=1).measuring))
     assert plan.provenance.limit_fired
 
 
@@ -76,9 +76,8 @@ def test_a_search_that_took_all_the_time_is_not_measured():
     made = Made(2)
     found = plan_swap(
         SwapTask(PROBLEM),
-        options=OPTIONS,
+        options=replace(OPTIONS, measuring=made.measuring),
         clock=clock,
-        measuring=made.measuring,
         on_plan=lambda _: clock.stop.set(),
     )
     assert found.provenance.interrupted

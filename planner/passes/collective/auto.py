@@ -16,12 +16,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf
 
+from treadle.planner.documents.tuned import Tuned
 from treadle.planner.errors import CheckFailed, InfeasibleError, InputError, LimitError, TreadleError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Transfer
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.guidance import not_followed
 from treadle.planner.passes.collective.limits import Effort, Limits, Standing
+from treadle.planner.passes.collective.measured import measured
 from treadle.planner.passes.collective.pieces import in_pieces
 from treadle.planner.passes.collective.pricing import Price, Pricing, unpriced
 from treadle.planner.passes.collective.problem import Problem
@@ -29,6 +31,7 @@ from treadle.planner.passes.collective.symmetry import rank_maps
 from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.passes.collective.universal import universal_bound
 from treadle.planner.search.bound import Bound
+from treadle.planner.search.in_turns import Measuring, cut_short
 
 log = logging.getLogger("treadle")
 
@@ -62,21 +65,36 @@ MILP_CHOICES = 40_000
 """Chunks times links above which the MILP is not tried; a tenth of it for sketches without symmetry."""
 
 
-def choose(methods: Mapping[str, Method], request: Request, effort: Effort, pricing: Pricing | None = None) -> Draft:
+def choose(
+    methods: Mapping[str, Method],
+    request: Request,
+    effort: Effort,
+    pricing: Pricing | None = None,
+    measuring: Measuring[CollectiveDecisions] | None = None,
+) -> Draft:
     """The best draft of `methods`, with its price; its `options` record the schedule's ns and the program's us by
-    method, why others were skipped and what of the sketch the best one did not follow.
+    method, why others were skipped and what of the sketch the best one did not follow. With `measuring` the best is the
+    fastest measured, where the limits leave time for that.
 
-    Raises InputError for inputs that do not fit together, and the MILP's own error where no method finds a plan.
+    Raises InputError for inputs that do not fit together, and where nothing measured may be taken; the MILP's own error
+    where no method finds a plan.
     """
     drafts, prices, skipped, floor = priced_candidates(methods, request, effort, pricing)
-    times = {name: price.time_us for name, price in prices.items() if price.time_us is not None}
     by_schedule = sorted(drafts, key=lambda name: _by_schedule(drafts[name]))
-    winner = min(by_schedule, key=lambda name: times.get(name, inf))
+    winner = min(by_schedule, key=lambda name: time_of(prices.get(name)))
+    tuned: tuple[Tuned, ...] = ()
+    if measuring is not None and not effort.exhausted():
+        ranked = {name: prices[name] for name in by_schedule if name in prices}
+        form, record = measured(drafts, ranked, measuring, request.hardware.name)
+        winner, prices[form.method], tuned = form.method, form.price, (record,)
+        effort.limit_fired |= cut_short(record)
+    times = {name: price.time_us for name, price in prices.items() if price.time_us is not None}
     return replace(
         drafts[winner],
         method=f"auto: {drafts[winner].method}",
         floor=floor,
         price=prices.get(winner),
+        tuned=tuned,
         options={
             "chosen": winner,
             "candidates_ns": {name: draft.makespan_ns for name, draft in drafts.items()},
@@ -85,6 +103,11 @@ def choose(methods: Mapping[str, Method], request: Request, effort: Effort, pric
             **not_followed(winner, drafts[winner], request.sketch),
         },
     )
+
+
+def time_of(price: Price | None) -> float:
+    """us, infinite where nothing was simulated."""
+    return inf if price is None or price.time_us is None else price.time_us
 
 
 def priced_candidates(

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from msgspec import structs
-
 from treadle.planner.documents.collective import Collective, Protocol
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.nearest import unknown
@@ -23,7 +21,8 @@ from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.guidance import not_followed
 from treadle.planner.passes.collective.limits import Effort, Limits
-from treadle.planner.passes.collective.pricing import Price, Pricing
+from treadle.planner.passes.collective.measured import measured
+from treadle.planner.passes.collective.pricing import Pricing, in_form
 from treadle.planner.passes.collective.renumbering import in_either_order
 from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.passes.collective.templates import (
@@ -40,6 +39,7 @@ from treadle.planner.passes.collective.universal import universal_bound
 from treadle.planner.search.bound import Bound
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
+from treadle.planner.search.in_turns import Measuring, cut_short
 from treadle.planner.solver import Progress
 from treadle.planner.version import TOOL
 
@@ -76,6 +76,8 @@ class CollectiveOptions:
     pricing: Pricing | None = None
     in_switch: bool = True
     """Whether `auto` may leave the work to switches, which only some runtimes can."""
+    measuring: Measuring[CollectiveDecisions] | None = None
+    """With `pricing`: how the programs of the lowest prices are measured, of which the fastest is taken."""
 
 
 DEFAULTS = CollectiveOptions()
@@ -92,15 +94,23 @@ def plan_collective(
 ) -> Plan[CollectiveDecisions]:
     """The best plan that the method of the options finds, checked.
 
-    Raises InputError for a method or sizes that do not fit the problem, InfeasibleError when the sketch leaves no
-    routing, LimitError when the limits ended the search without a plan.
+    Raises InputError for a method or sizes that do not fit the problem or where nothing measured may be taken,
+    InfeasibleError when the sketch leaves no routing, LimitError when the limits ended the search without a plan.
     """
     effort = Effort(options.limits.within(problem.sketch), on_progress, clock or Clock())
     with effort.clock.listening():
-        draft = synthesize(options.method, problem, effort, options.pricing, in_switch=options.in_switch)
+        draft = synthesize(
+            options.method, problem, effort, options.pricing, options.measuring, in_switch=options.in_switch
+        )
         decisions = decisions_of(draft, options.instances or problem.sketch.instances, options.protocol)
         if options.pricing is not None and draft.price is None:
-            draft = replace(draft, price=auto.price_of(decisions, effort, options.pricing))
+            price = auto.price_of(decisions, effort, options.pricing)
+            draft = replace(draft, price=price)
+            if options.measuring is not None and not effort.exhausted():
+                name = options.method
+                form, tuned = measured({name: draft}, {name: price}, options.measuring, problem.hardware.name)
+                draft = replace(draft, price=form.price, tuned=(tuned,))
+                effort.limit_fired |= cut_short(tuned)
     plan = plan_of(draft, decisions, problem, inputs or {}, effort)
     if on_plan is not None:
         on_plan(plan)
@@ -169,18 +179,11 @@ def plan_of(
                 **({} if price is None else {"transport": price.transport}),
             },
             solver_status=draft.status,
+            tuned=draft.tuned,
             limit_fired=effort.limit_fired,
             interrupted=effort.interrupted,
         ),
     )
-
-
-def in_form(decisions: CollectiveDecisions, price: Price | None) -> CollectiveDecisions:
-    """In the protocol, instances, order and form of the price, if any."""
-    if price is None:
-        return decisions
-    form = {"protocol": price.protocol, "instances": price.instances, "ordered": price.ordered, "fused": price.fused}
-    return structs.replace(decisions, **form)
 
 
 def require_method(method: str) -> None:
@@ -190,13 +193,19 @@ def require_method(method: str) -> None:
 
 
 def synthesize(
-    method: str, request: Request, effort: Effort, pricing: Pricing | None = None, *, in_switch: bool = True
+    method: str,
+    request: Request,
+    effort: Effort,
+    pricing: Pricing | None = None,
+    measuring: Measuring[CollectiveDecisions] | None = None,
+    *,
+    in_switch: bool = True,
 ) -> Draft:
-    """What `method`, one of METHODS or "auto", makes of the request; `auto` chooses by `pricing`, and leaves the work
-    to switches only where it may (`in_switch`). Raises InputError for another name."""
+    """What `method`, one of METHODS or "auto", makes of the request; `auto` chooses by `pricing` and `measuring`, and
+    leaves the work to switches only where it may (`in_switch`). Raises InputError for another name."""
     require_method(method)
     if method == "auto":
-        return auto.choose(methods_for(request.collective, in_switch=in_switch), request, effort, pricing)
+        return auto.choose(methods_for(request.collective, in_switch=in_switch), request, effort, pricing, measuring)
     effort.reached.method = method
     draft = METHODS[method](request, effort)
     return replace(draft, options={**draft.options, **not_followed(method, draft, request.sketch)})

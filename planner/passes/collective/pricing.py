@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from typing import Protocol as Interface
 
+from msgspec.structs import replace
+
 from treadle.planner.documents.collective import Protocol
 from treadle.planner.documents.plan import Shots
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
@@ -39,6 +41,14 @@ class Price:
 def never() -> bool:
     """Prices that take their time."""
     return False
+
+
+def in_form(decisions: CollectiveDecisions, price: Price | None) -> CollectiveDecisions:
+    """In the protocol, instances, order and form of the price, if any."""
+    if price is None:
+        return decisions
+    form = {"protocol": price.protocol, "instances": price.instances, "ordered": price.ordered, "fused": price.fused}
+    return replace(decisions, **form)
 
 
 def unpriced(decisions: CollectiveDecisions) -> Price:

@@ -28,8 +28,8 @@ from treadle.planner.passes.collective import auto
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.decisions import decisions_of, instances_for, protocol_for
 from treadle.planner.passes.collective.limits import Effort
-from treadle.planner.passes.collective.planning import in_form, methods_for, plan_of, synthesize
-from treadle.planner.passes.collective.pricing import Key, Pricing, Programs, label, never
+from treadle.planner.passes.collective.planning import methods_for, plan_of, synthesize
+from treadle.planner.passes.collective.pricing import Key, Pricing, Programs, in_form, label, never
 from treadle.planner.passes.collective.retime import AnyAlgorithm, drafted, resized
 from treadle.planner.passes.collective.rivals import fitted, rivals
 from treadle.planner.passes.collective.synthesis import Draft, Request

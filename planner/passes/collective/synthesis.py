@@ -9,6 +9,7 @@ from typing import Any
 from treadle.planner.documents.collective import Collective, Demand
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.sketch import Sketch
+from treadle.planner.documents.tuned import Tuned
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, SwitchStep, Transfer
 from treadle.planner.passes.collective.pricing import Price
 from treadle.planner.passes.collective.problem import Problem, build_problem
@@ -74,6 +75,8 @@ class Draft:
     fixed: bool = False
     price: Price | None = None
     """The price of its program, if it is known already."""
+    tuned: tuple[Tuned, ...] = ()
+    """What was measured of the programs that the price is one of, if any was."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """What else provenance should say."""
     switched: tuple[SwitchStep, ...] = ()

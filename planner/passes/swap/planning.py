@@ -31,7 +31,9 @@ from treadle.planner.passes.swap.search.pools import live_bytes
 from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
+from treadle.planner.search.in_turns import Measuring, cut_short, measure_in_turns
 from treadle.planner.search.incumbent import Incumbent
+from treadle.planner.search.top import Predicted
 from treadle.planner.solver import Progress, relative_gap
 from treadle.planner.version import TOOL
 
@@ -52,6 +54,11 @@ __all__ = [
 DEFAULTS = SwapOptions()
 Memory = Quantity
 """Bytes, or a share of the ideal footprint."""
+WHAT, MODEL = "swap plan", "simulator of iterations"
+SEARCHED = 0.6
+"""Share of the time limit for the search, where plans are measured after it."""
+Rivals = dict[str, Plan[SwapDecisions]]
+"""Checked plans by allocator and the part of the search that found them."""
 GUESSED = 0.25
 """Share of the time that is left: the most that publishing a plan is taken to last before the first one."""
 
@@ -95,19 +102,28 @@ def plan_swap(
     on_progress: Callable[[SwapProgress], None] | None = None,
     on_plan: Callable[[Plan[SwapDecisions]], None] | None = None,
 ) -> Plan[SwapDecisions]:
-    """The fastest plan found for one iteration within the memory of its machine, checked.
+    """The fastest plan found for one iteration within the memory of its machine, checked. With `options.measuring` it
+    is the fastest measured of the best plans that each allocator and part of the search found, where the limits leave
+    time for that.
 
     `on_plan` is called with the best checked plan so far, marked as interrupted. Ctrl-C and SIGTERM end the search with
     the best plan so far.
 
-    Raises InputError for a problem that is not sound, InfeasibleError with the least memory and what sets it where
-    there is provably no plan, LimitError when the limits ended the search without one.
+    Raises InputError for a problem that is not sound or where no measured plan may be taken, InfeasibleError with the
+    least memory and what sets it where there is provably no plan, LimitError when the limits ended the search without
+    one.
     """
     clock = clock or Clock.of(options.time_limit_s)
     require_sound(problem.problem)
     plan = fastest if options.allocators else plan_one
+    measuring = options.measuring
+    rivals: Rivals | None = None if measuring is None else {}
+    searching = clock if measuring is None else clock.share(1 / SEARCHED)
     with clock.listening():
-        return plan(problem, options, clock, inputs or {}, on_progress, on_plan)
+        found = plan(problem, options, searching, inputs or {}, on_progress, on_plan, rivals)
+        if measuring is None or not rivals or clock.over():
+            return found
+        return fastest_measured(found, rivals, measuring, clock)
 
 
 def inplace_problem(trace: Trace, machine: SwapMachine, reserve_bytes: int = 0) -> SwapTask:
@@ -139,11 +155,12 @@ def fastest(
     inputs: Mapping[str, InputRef],
     on_progress: Callable[[SwapProgress], None] | None,
     on_plan: Callable[[Plan[SwapDecisions]], None] | None,
+    rivals: Rivals | None = None,
 ) -> Plan[SwapDecisions]:
     """The fastest plan of several allocators, the first of equals; each gets an equal share of the time that is left.
 
-    No time goes into an allocator that cannot run the problem or cannot win. None is begun after Ctrl-C, nor when less
-    time is left than the first plan took. If none has a plan, the error is that of the last one.
+    No time goes into an allocator that cannot run the problem or, without `rivals`, cannot win. None is begun after
+    Ctrl-C, nor when less time is left than the first plan took. If none has a plan, the error is that of the last one.
     """
     best: Plan[SwapDecisions] | None = None
     failure: InfeasibleError | LimitError | None = None
@@ -163,7 +180,7 @@ def fastest(
         chosen = with_options(options, allocator=allocator, allocators=())
         log.info("allocator %s begins", allocator)
         try:
-            plan = plan_one(task, chosen, share, inputs, on_progress, offer)
+            plan = plan_one(task, chosen, share, inputs, on_progress, offer, rivals)
         except (InfeasibleError, LimitError) as error:
             failure = error
             if clock.stop.is_set():
@@ -172,7 +189,8 @@ def fastest(
         fired = fired or plan.provenance.limit_fired
         if best is None or time_of(plan) < time_of(best):
             best = plan
-        if clock.stop.is_set() or (best.certificate.optimal and best.certificate.scope not in EXACT.values()):
+        proved = best.certificate.optimal and best.certificate.scope not in EXACT.values()
+        if clock.stop.is_set() or (proved and rivals is None):
             break
     if best is None:
         assert failure is not None
@@ -184,6 +202,32 @@ def fastest(
     )
 
 
+def fastest_measured(
+    found: Plan[SwapDecisions], rivals: Rivals, measuring: Measuring[Plan[SwapDecisions]], clock: Clock
+) -> Plan[SwapDecisions]:
+    """The fastest measured of `rivals`, of which equal ones count once, with the options of `found`, the one of least
+    simulated time."""
+    seen: set[object] = set()
+    distinct: Rivals = {}
+    for name, plan in rivals.items():
+        decided = plan.decisions
+        if (key := (decided.order, decided.initial, decided.nodes)) not in seen:
+            seen.add(key)
+            distinct[name] = plan
+    predicted = [Predicted(name, time_of(plan)) for name, plan in distinct.items()]
+    tuned = measure_in_turns(WHAT, MODEL, predicted, [*distinct.values()], measuring)
+    taken, made = distinct[tuned.chosen], found.provenance
+    options = {**made.options, "allocator": taken.decisions.allocator}
+    provenance = with_fields(
+        taken.provenance,
+        options=options,
+        tuned=(tuned,),
+        limit_fired=made.limit_fired or cut_short(tuned),
+        interrupted=clock.stop.is_set(),
+    )
+    return with_fields(taken, provenance=provenance)
+
+
 def plan_one(
     task: SwapTask,
     options: SwapOptions,
@@ -191,8 +235,10 @@ def plan_one(
     inputs: Mapping[str, InputRef],
     on_progress: Callable[[SwapProgress], None] | None,
     on_plan: Callable[[Plan[SwapDecisions]], None] | None,
+    rivals: Rivals | None = None,
 ) -> Plan[SwapDecisions]:
-    """The fastest plan found with the allocator of the options."""
+    """The fastest plan found with the allocator of the options; `rivals` gets the best one of each part of the search,
+    by allocator and part."""
     problem, bound = task.problem, task.bound
     require_feasible(problem, options.allocator)
     arrays = arrays_of(problem)
@@ -238,8 +284,19 @@ def plan_one(
     def left_s() -> float:
         return max(0.1, incumbent.search_ends - clock.now())
 
-    found = search(problem, arrays, options, proved, Hooks(incumbent.offer, tick, stopped, left_s, clock.stop))
-    return plan(found, clock.stop.is_set())
+    bests: dict[str, FoundPlan] = {}
+
+    def offer(better: FoundPlan) -> None:
+        bests[better.method] = better
+        incumbent.offer(better)
+
+    found = search(problem, arrays, options, proved, Hooks(offer, tick, stopped, left_s, clock.stop))
+    interrupted = clock.stop.is_set()
+    if rivals is not None:
+        for method, best in bests.items():
+            whole = found._replace(time_ns=best.time_ns, order=best.order, pool=best.pool, nodes=best.nodes)
+            rivals[f"{options.allocator}, {method}"] = plan(whole._replace(method=method), interrupted)
+    return plan(found, interrupted)
 
 
 def decided_of(problem: SwapProblem, arrays: Arrays, found: FoundPlan, options: SwapOptions) -> SwapDecisions:

@@ -12,10 +12,23 @@ import typer
 
 from treadle.cli.completion import methods, sketches
 from treadle.cli.json_output import print_json
+from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of
-from treadle.cli.options import Json, Nodes, document_option, hardware_option, size_option, time_limit_option, whole
+from treadle.cli.options import (
+    Json,
+    Nodes,
+    Top,
+    document_option,
+    hardware_option,
+    measure_option,
+    size_option,
+    time_limit_option,
+    top_of,
+    whole,
+)
 from treadle.cli.output import live_line, note, print_table, require_same
 from treadle.cli.progress import ProgressLine
+from treadle.cli.tuned_lines import print_tuned, tuned_facts
 from treadle.planner.documents import store
 from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.hardware import Hardware
@@ -76,6 +89,14 @@ def command(
         Literal["auto", "Simple", "LL", "LL128"],
         typer.Option(help="Transport protocol of the generated program; auto chooses by simulated time."),
     ] = "auto",
+    measure: Annotated[
+        bool,
+        measure_option(
+            "Time the programs of least simulated time here, with a process for each rank, and take the fastest. Needs "
+            "a profile with the costs of the CPU runtime."
+        ),
+    ] = False,
+    top: Top = None,
     time_limit: Annotated[
         float | None,
         time_limit_option(
@@ -100,6 +121,9 @@ def command(
         require_method,
     )
 
+    most = top_of(measure, top)
+    if measure and sizes is not None:
+        raise UsageError("--measure times one size, expected it without --sizes")
     require_method(method)
     if root is not None and collective not in ROOTED:
         raise InputError(f"found {root}, expected none: {collective} has no root", where="--root")
@@ -111,6 +135,11 @@ def command(
     asked = None if pattern is None else store.load(pattern, Pattern)
     fixed = asked.input_bytes() if asked is not None else None
     limits, clock = Limits(time_s=time_limit), clock_of(time_limit)
+    measuring = None
+    if measure:
+        from treadle.runtime.collective.turns import measuring as measuring_here
+
+        measuring = measuring_here(most, profile, clock)
     try:
         with live_line() as show:
             line = ProgressLine(show, lambda: clock.elapsed_s)
@@ -135,7 +164,7 @@ def command(
             price = pricing(profile, protocol, instances or guide.instances)
             plan = plan_collective(
                 make_request(collective, profile, guide, size, root or 0, asked, pattern),
-                options=CollectiveOptions(method, instances, protocol, limits, price),
+                options=CollectiveOptions(method, instances, protocol, limits, price, measuring=measuring),
                 clock=clock,
                 inputs=references(profile, guide, asked, files),
                 on_progress=line,
@@ -151,6 +180,8 @@ def command(
         note("interrupted: this is the best plan so far")
     elif plan.provenance.limit_fired:
         note("the time limit fired: this is the best plan so far")
+    if measure and not plan.provenance.tuned:
+        note("no time was left to measure: this is the best by simulated time")
     runtime = _runtime_of(plan, profile)
     if as_json:
         from treadle.passes.collective.rivals import rival_facts
@@ -217,6 +248,7 @@ def _facts(plan: Plan[CollectiveDecisions], runtime: Runtime) -> dict[str, Any]:
         "switched": len(found.switched),
         "transfers": len(found.transfers),
         "transport": options["transport"],
+        **({"tuned": tuned_facts(plan)} if plan.provenance.tuned else {}),
     }
 
 
@@ -265,6 +297,7 @@ def _print_plan(plan: Plan[CollectiveDecisions], method: str, runtime: Runtime, 
         by = options.get("chosen", method)
         typer.echo(f"  not followed by {by}: {', '.join(passed_over)}; --method milp follows them")
     _print_transport(found.protocol, found.instances, options["transport"])
+    _print_measured(plan)
     print_rival(hardware, found.collective, found.input_bytes, time_us if runtime in ("gpu", "nccl") else None)
 
 
@@ -315,6 +348,23 @@ def _print_transport(protocol: str, instances: int, transport: dict[str, Any]) -
         typer.echo(f"  transport    over symmetric memory {words}; else by the program below")
     print_table("transport, us by instances", ("", *map(str, counts)), rows)
     typer.echo("")
+
+
+def _print_measured(plan: Plan[CollectiveDecisions]) -> None:
+    """The programs that were measured, the best predicted first, and what decided."""
+    for tuned in plan.provenance.tuned:
+        rows = [
+            (
+                each.name,
+                f"{each.predicted_ns / 1000:,.3f}",
+                "" if each.measured_ns is None else f"{each.measured_ns / 1000:,.3f}",
+                each.excluded or ("chosen" if each.name == tuned.chosen else " "),
+            )
+            for each in tuned.ranked
+            if each.measured_ns is not None or each.excluded is not None
+        ]
+        print_table("programs measured here", ("program", "simulated us", "measured us", ""), rows)
+    print_tuned(plan)
 
 
 def _us(nanoseconds: int | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,9 +13,20 @@ from msgspec.structs import replace
 from treadle.cli.json_output import print_json
 from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of, note_ending
-from treadle.cli.options import Json, document_option, hardware_option, size_option, time_limit_option, whole
+from treadle.cli.options import (
+    Json,
+    Top,
+    document_option,
+    hardware_option,
+    measure_option,
+    size_option,
+    time_limit_option,
+    top_of,
+    whole,
+)
 from treadle.cli.output import live_line, note
 from treadle.cli.progress import ProgressLine
+from treadle.cli.tuned_lines import print_tuned, tuned_facts
 from treadle.planner.documents.scalars import format_bytes, format_time, many
 
 if TYPE_CHECKING:
@@ -85,6 +97,14 @@ def command(
     executor: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="dask://HOST:PORT or dask://local; the plan is the same.")
     ] = None,
+    measure: Annotated[
+        bool,
+        measure_option(
+            "Run the best plans of each allocator and part of the search here, on an emulation of the device, and take "
+            "the fastest. Searches for 60% of the time limit."
+        ),
+    ] = False,
+    top: Top = None,
     time_limit: Annotated[
         float, time_limit_option("Seconds from the start of the command after which the best plan so far is taken.")
     ] = 300.0,
@@ -106,6 +126,12 @@ def command(
         raise UsageError("--with-recompute needs --trace: a swap problem does not state what its operators compute")
     if same_bits and not with_recompute:
         raise UsageError("--same-bits belongs to --with-recompute; copies change no bits")
+    most = top_of(measure, top)
+    if measure and trace is None:
+        raise UsageError("--measure needs --trace: it runs the model")
+    if measure and (with_recompute or as_published or allocator == "bytes"):
+        other = "--with-recompute" if with_recompute else "--as-published" if as_published else "--allocator bytes"
+        raise UsageError(f"--measure compares plans of copies that run, expected it without {other}")
     clock = clock_of(time_limit)
 
     from treadle.planner.documents import store
@@ -132,6 +158,10 @@ def command(
     # a share is of the footprint, so the profile need not state the memory, and this value is replaced
     stands = memory if memory is None or isinstance(memory, int) else 0
     whole, runs, step, inputs = _sources(trace, problem, hardware, stands, host_memory, reserve)
+    if measure and step is not None:
+        from treadle.runtime.swap.turns import measuring
+
+        options = dataclasses.replace(options, measuring=measuring(most, step, clock))
     if not COMPILES:
         note("numba is not installed: the same search takes many times as long; pip install 'treadle[swap]'")
     try:
@@ -156,13 +186,17 @@ def command(
         raise LimitError("interrupted before a plan was found") from None
     store.save(plan, output)
     note_ending(plan.provenance, time_limit)
+    if measure and not plan.provenance.tuned:
+        note("no time was left to measure: this is the best by simulated time")
     if step is not None:
         note_rounding(step, plan)
     facts = summary(plan)
     if as_json:
-        print_json("plan-swap", {**facts, "plan": output})
+        tuned = {"tuned": tuned_facts(plan)} if plan.provenance.tuned else {}
+        print_json("plan-swap", {**facts, **tuned, "plan": output})
     else:
         typer.echo(describe(facts))
+        print_tuned(plan)
         typer.echo(f"wrote {output}")
 
 

@@ -131,14 +131,16 @@ def _worker(rank: int, world: int, jobs: _Jobs) -> list[Measured]:
     for name, text in jobs.texts.items():
         program = xml.parse(text, name)
         run = backend.executor(program, rank, cut=cut_of(jobs.decisions))
-        task = _Task(name, program, jobs.decisions, run, rank, backend.group, backend.device)
+        task = ComparedCall(name, program, jobs.decisions, run, rank, backend.group, backend.device)
         for dtype in jobs.dtypes:
             for op in jobs.ops if program.collective in REDUCING else ("",):
                 rows += [_measure(task, dtype, op, count, jobs.repeats) for count in jobs.sizes]
     return rows
 
 
-class _Task(NamedTuple):
+class ComparedCall(NamedTuple):
+    """A program as this rank runs it, next to the framework's own collectives."""
+
     name: str
     program: CollectiveProgram
     decisions: CollectiveDecisions | None
@@ -149,22 +151,22 @@ class _Task(NamedTuple):
     device: torch.device
 
 
-def _measure(task: _Task, dtype: str, op: str, count: int, repeats: int) -> Measured:
-    data = _input(task, dtype, count)
+def _measure(task: ComparedCall, dtype: str, op: str, count: int, repeats: int) -> Measured:
+    data = input_of(task, dtype, count)
 
     def ours() -> Tensor:
         return task.run(data.clone(), op=op or "sum", part=count if task.run.irregular else None)
 
     def theirs() -> Tensor | None:
-        return _reference(task, data, op or "sum", count)
+        return reference(task, data, op or "sum", count)
 
     expected, found = theirs(), ours()
     times: tuple[list[float], list[float]] = ([], [])
     works = _timed_works(task, data, op or "sum", count, expected, found)
-    counts = [_calls(work, task.device) for work in works]
+    counts = [calls_in_sample(work, task.device) for work in works]
     for _ in range(repeats):
         for work, calls, taken in zip(works, counts, times, strict=True):
-            taken.append(_timed(work, calls, task.device))
+            taken.append(seconds_of(work, calls, task.device))
     return Measured(
         program=task.name,
         dtype=dtype,
@@ -172,14 +174,14 @@ def _measure(task: _Task, dtype: str, op: str, count: int, repeats: int) -> Meas
         elements=count,
         bytes=data.numel() * data.element_size(),
         max_error=0.0 if expected is None else difference(found, expected),
-        tolerance=_tolerance(task.program, data, op, task.group),
+        tolerance=tolerance_of(task.program, data, op, task.group),
         seconds=statistics.median(times[1]),
         reference_seconds=statistics.median(times[0]),
     )
 
 
 def _timed_works(
-    task: _Task, data: Tensor, op: str, count: int, expected: Tensor | None, found: Tensor
+    task: ComparedCall, data: Tensor, op: str, count: int, expected: Tensor | None, found: Tensor
 ) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """The framework's call and ours, both in buffers that are there before the clock starts."""
     same = task.program.collective in ("allreduce", "broadcast", "reduce")
@@ -187,18 +189,18 @@ def _timed_works(
     mine = data.clone()
     out = None if found.data_ptr() == mine.data_ptr() or (task.run.inplace and same) else torch.empty_like(found)
     part = count if task.run.irregular else None
-    return partial(_reference, task, data, op, count, kept), partial(task.run, mine, op=op, out=out, part=part)
+    return partial(reference, task, data, op, count, kept), partial(task.run, mine, op=op, out=out, part=part)
 
 
-def _calls(work: Callable[[], Any], device: torch.device) -> int:
+def calls_in_sample(work: Callable[[], Any], device: torch.device) -> int:
     """How many calls one sample has, the same on all ranks: short ones would mostly show who left the barrier last."""
-    _timed(work, WARM_CALLS, device)
-    slowest = torch.tensor([_timed(work, WARM_CALLS, device)])
+    seconds_of(work, WARM_CALLS, device)
+    slowest = torch.tensor([seconds_of(work, WARM_CALLS, device)])
     distributed.all_reduce(slowest, op=ReduceOp.MAX)
     return max(1, min(MOST_CALLS, int(SAMPLE_SECONDS / float(slowest))))
 
 
-def _timed(work: Callable[[], Any], calls: int, device: torch.device) -> float:
+def seconds_of(work: Callable[[], Any], calls: int, device: torch.device) -> float:
     """Seconds of one of `calls` calls, one after the other."""
     distributed.barrier()
     start = time.perf_counter()
@@ -209,7 +211,7 @@ def _timed(work: Callable[[], Any], calls: int, device: torch.device) -> float:
     return (time.perf_counter() - start) / calls
 
 
-def _input(task: _Task, dtype: str, count: int) -> Tensor:
+def input_of(task: ComparedCall, dtype: str, count: int) -> Tensor:
     """This rank's input. A part of an irregular collective is the same at all ranks that hold it."""
     world = len(task.program.ranks)
     if task.run.irregular:
@@ -222,13 +224,14 @@ def _random(count: int, dtype: str, seed: int) -> Tensor:
     return random(count, DTYPES[dtype], torch.Generator().manual_seed(seed))
 
 
-def _before(task: _Task) -> list[frozenset[int]]:
+def _before(task: ComparedCall) -> list[frozenset[int]]:
     """By part of an irregular collective: the ranks that hold it."""
     assert task.decisions is not None
     return list(form_of(replace(task.decisions, chunkup=1)).before)
 
 
-def _tolerance(program: CollectiveProgram, data: Tensor, op: str, group: Any) -> float:
+def tolerance_of(program: CollectiveProgram, data: Tensor, op: str, group: Any) -> float:
+    """By how much results may differ. A call of all ranks."""
     if op not in ("sum", "avg") or not data.numel():
         return 0.0
     total = data.abs().double()
@@ -236,7 +239,7 @@ def _tolerance(program: CollectiveProgram, data: Tensor, op: str, group: Any) ->
     return rounding_of_sums(len(program.ranks), data.dtype, float(total.max()))
 
 
-def _reference(task: _Task, data: Tensor, op: str, count: int, kept: Tensor | None = None) -> Tensor | None:
+def reference(task: ComparedCall, data: Tensor, op: str, count: int, kept: Tensor | None = None) -> Tensor | None:
     """What torch.distributed returns, None on ranks to which a collective promises nothing. `kept` takes the result;
     where the call works in place it has the input."""
     program, rank, group = task.program, task.rank, task.group
@@ -279,7 +282,7 @@ def _reference(task: _Task, data: Tensor, op: str, count: int, kept: Tensor | No
     return result
 
 
-def _sent_one_by_one(task: _Task, data: Tensor, count: int) -> Tensor:
+def _sent_one_by_one(task: ComparedCall, data: Tensor, count: int) -> Tensor:
     """An irregular collective: all_to_all_single where every part has one sender and one receiver in order, else a
     message for each part and receiver."""
     assert task.decisions is not None

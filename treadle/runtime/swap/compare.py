@@ -79,7 +79,7 @@ def run_folder(
     model, _ = prepare(seed)
     constrained = SwappedStep(model, step, backend, poison=True, timeout=timeout or TIMEOUT)
     device = constrained.device
-    free = _Unconstrained(step, prepare(seed)[0].to(device), device)
+    free = Unconstrained(step, prepare(seed)[0].to(device), device)
     findings: dict[str, str] = {}
     losses: dict[str, list[float]] = {"unconstrained": [], "swapped": []}
     for number in range(steps):
@@ -126,7 +126,9 @@ def run_folder(
     }
 
 
-class _Unconstrained:
+class Unconstrained:
+    """The step without a limit on memory. `persistent` are its parameters, buffers and states by storage."""
+
     def __init__(self, step: SwapStep, model: nn.Module, device: torch.device) -> None:
         self.step, self.device = step, device
         own = dict[str, Tensor](model.named_parameters()) | dict[str, Tensor](model.named_buffers())

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
+from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
-from treadle.planner.passes.swap.decisions import Allocator
+from treadle.planner.passes.swap.decisions import Allocator, SwapDecisions
 from treadle.planner.passes.swap.search.executors import dask_address
 from treadle.planner.passes.swap.search.generations import GeneticParameters
+from treadle.planner.search.in_turns import Measuring
 
 BOTH: tuple[Allocator, ...] = ("pool", "offset")
 """Allocators of the runtime. A pool loses memory to its classes, an arena to its holes; neither always loses less."""
+UNRECORDED = ("workers", "executor", "allocators", "measuring")
+"""Options that are not among those that a plan records."""
 Method = Literal["auto", "genetic", "exact"]
 
 
@@ -46,6 +50,8 @@ class SwapOptions:
     """Processes; they change only the time of the search."""
     executor: str | None = None
     """dask://HOST:PORT or dask://local."""
+    measuring: Measuring[Plan[SwapDecisions]] | None = None
+    """If any, how the best plans of each allocator and part of the search are measured; the fastest is taken."""
 
     def __post_init__(self) -> None:
         if self.executor is not None:
@@ -62,5 +68,5 @@ class SwapOptions:
     @property
     def recorded(self) -> dict[str, Any]:
         """Options that affect the outcome, resolved, for the provenance."""
-        chosen = {**asdict(self), "population": self.effort.population, "temperature": self.effort.temperature}
-        return {name: value for name, value in chosen.items() if name not in ("workers", "executor", "allocators")}
+        effort = {"population": self.effort.population, "temperature": self.effort.temperature}
+        return {**{name: getattr(self, name) for name in self.__dataclass_fields__ if name not in UNRECORDED}, **effort}

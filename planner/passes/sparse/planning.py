@@ -6,14 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
 from treadle.planner.documents.plan import InputRef, Plan, Provenance
+from treadle.planner.documents.tuned import Tuned
 from treadle.planner.errors import InputError
 from treadle.planner.passes.sparse.bound import lower_bound, sentence
 from treadle.planner.passes.sparse.check import check
 from treadle.planner.passes.sparse.decided import decided
 from treadle.planner.passes.sparse.decisions import SparseDecisions
 from treadle.planner.passes.sparse.problem import SparseProblem
+from treadle.planner.passes.sparse.tuning import MODEL, tuned
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
+from treadle.planner.search.shortlist import Trials
 from treadle.planner.solver import Progress
 from treadle.planner.version import TOOL
 
@@ -37,12 +40,20 @@ def plan_sparse(
     inputs: Mapping[str, InputRef] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan[SparseDecisions]], None] | None = None,
+    trials: Trials[SparseDecisions] | None = None,
+    model: str = MODEL,
 ) -> Plan[SparseDecisions]:
-    """The cheapest scheme of each gradient, checked. All schemes are priced, so nothing is searched and `clock` never
-    ends it. Raises InputError for a problem that is not sound."""
+    """The cheapest scheme of each gradient, checked; with `trials` those that take least time of the cheapest ones,
+    as `model` prices them.
+
+    All schemes are priced, so nothing is searched and `clock` never ends it. Raises InputError for a problem that is
+    not sound."""
     for path, found, expected in problem.problems():
         raise InputError(f"found {found}, expected {expected}", where="problem of sparse gradients", path=path)
     decisions = decided(problem, "same" if options.any_order else "worker")
+    records = tuple[Tuned, ...]()
+    if trials is not None:
+        decisions, records = tuned(decisions, trials, model)
     bound = lower_bound(plan.least_ns for plan in decisions.gradients)
     plan = certified(
         decisions,
@@ -51,7 +62,7 @@ def plan_sparse(
         sentence=sentence,
         check=check,
         inputs=inputs or {},
-        provenance=Provenance(tool=TOOL, method="every scheme priced", options=asdict(options)),
+        provenance=Provenance(tool=TOOL, method="every scheme priced", options=asdict(options), tuned=records),
     )
     if on_plan is not None:
         on_plan(plan)

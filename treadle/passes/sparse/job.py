@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 NAME = "sparse"
 FILE = f"{NAME}.plan.json"
 SPARSITY, COSTS = "sparsity", "costs"
+MODEL = "prices of sparse schemes by the links of a profile"
+"""Messages between the processes of a job are not measured."""
 
 
 @dataclass(frozen=True)
@@ -104,16 +107,24 @@ def _schemes_card(decisions: SparseDecisions) -> Card:
 def _plan(given: JobInputs, clock: Clock | None, on_progress: Callable[[Progress], None]) -> Plan:
     from treadle.planner.passes.sparse.extract import problem_of
     from treadle.planner.passes.sparse.planning import plan_sparse
+    from treadle.runtime.sparse.trials import sparse_trials
 
     sparsity, costs = given.others[SPARSITY], given.others.get(COSTS)
     assert isinstance(sparsity, Sparsity)
     documents = {SPARSITY: sparsity, "hardware": given.hardware, **({COSTS: costs} if costs is not None else {})}
-    return plan_sparse(
-        problem_of(sparsity, given.hardware, costs if isinstance(costs, SparseCosts) else None),
-        clock=clock,
-        inputs={role: InputRef(file=f"{role}.json", digest=digest(document)) for role, document in documents.items()},
-        on_progress=on_progress,
-    )
+    problem = problem_of(sparsity, given.hardware, costs if isinstance(costs, SparseCosts) else None)
+    measured = given.measure_top > 0 and problem.machines > 1
+    with sparse_trials(problem, given.measure_top) if measured else nullcontext() as trials:
+        return plan_sparse(
+            problem,
+            clock=clock,
+            inputs={
+                role: InputRef(file=f"{role}.json", digest=digest(document)) for role, document in documents.items()
+            },
+            on_progress=on_progress,
+            trials=trials,
+            model=MODEL,
+        )
 
 
 def _decisions(plans: Mapping[str, Plan]) -> SparseDecisions:

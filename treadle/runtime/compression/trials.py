@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from treadle.planner.documents.scalars import many
+from treadle.planner.errors import InputError
 from treadle.planner.passes.compression.decisions import CompressionDecisions
 from treadle.planner.passes.compression.problem import DTYPE_BYTES, CompressionProblem
 from treadle.planner.search.shortlist import Trials
@@ -26,16 +28,21 @@ Rows = Sequence[Sequence[CompressionDecisions]]
 
 
 @contextmanager
-def compression_trials(problem: CompressionProblem, top: int) -> Iterator[Trials[CompressionDecisions] | None]:
-    """What measures the `top` best plans of a problem; None on ranks that only measure with the first, at the end.
-    Raises InputError where they need more memory than there is."""
+def compression_trials(
+    problem: CompressionProblem, top: int, show: Callable[[str], None] = lambda _: None
+) -> Iterator[Trials[CompressionDecisions] | None]:
+    """What measures the `top` best plans of a problem, and shows that it does; None on ranks that only measure with the
+    first, at the end. Raises InputError for a single rank, or where they need more memory than there is."""
+    if problem.ranks == 1:
+        raise InputError("found a single rank, expected several, which exchange gradients", where="--measure")
     sizes = sum(gradient.elements for gradient in problem.gradients)
     require_memory(problem.ranks * (1 + COPIES * top) * DTYPE_BYTES * sizes)
     with trial_ranks(problem.ranks) as ask:
-        yield None if ask is None else Trials(top, partial(_times, ask))
+        yield None if ask is None else Trials(top, partial(_times, ask, show))
 
 
-def _times(ask: Ask, rows: Rows) -> list[list[float]]:
+def _times(ask: Ask, show: Callable[[str], None], rows: Rows) -> list[list[float]]:
+    show(f"measuring {many(len(rows[0]), 'plan')}")
     return [slowest(ask(_iterations, (tuple(row),))) for row in rows]
 
 

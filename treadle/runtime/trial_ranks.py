@@ -52,13 +52,13 @@ def require_priced_here(ranks: int, hardware: Hardware | None) -> None:
         raise InputError(f"{found}; `treadle profile measure -o FILE` writes it", where=WHERE)
 
 
-def require_memory(needed: int) -> None:
-    """Raises InputError where `needed` bytes of all ranks are more than this machine has free; ranks on hosts of their
-    own have their own memory."""
+def require_memory(needed: int, otherwise: str = "") -> None:
+    """Raises InputError, which ends in what to do `otherwise`, where `needed` bytes of all ranks are more than this
+    machine has free; ranks on hosts of their own have their own memory."""
     shared = joined_rank() is None or LAB in os.environ
     if shared and needed > (free := psutil.virtual_memory().available):
         found = f"found {format_bytes(free)} free, expected about {format_bytes(needed)} to measure"
-        raise InputError(f"{found}; --top measures fewer", where=WHERE)
+        raise InputError(found + otherwise, where=WHERE)
 
 
 @contextmanager

@@ -105,14 +105,14 @@ class CompressionPart(JobPart):
         from treadle.planner.passes.compression.planning import CompressionOptions, plan_compression
         from treadle.runtime.compression.trials import compression_trials
 
-        limit = {} if given.limit_s is None else {"time_limit_s": given.limit_s}
+        options = CompressionOptions() if given.limit_s is None else CompressionOptions(time_limit_s=given.limit_s)
         documents = {"trace": given.trace, "hardware": given.hardware, COSTS: given.others[COSTS]}
         problem = self._problem(given.trace, given.hardware, given.others, self.job.compressors)
         measured = given.measure_top > 0 and problem.ranks > 1
         with compression_trials(problem, given.measure_top) if measured else nullcontext() as trials:
             return plan_compression(
                 problem,
-                options=CompressionOptions(**limit),
+                options=options,
                 clock=clock,
                 inputs={
                     role: InputRef(file=f"{role}.json", digest=digest(document)) for role, document in documents.items()

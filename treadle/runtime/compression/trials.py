@@ -36,7 +36,7 @@ def compression_trials(
     if problem.ranks == 1:
         raise InputError("found a single rank, expected several, which exchange gradients", where="--measure")
     sizes = sum(gradient.elements for gradient in problem.gradients)
-    require_memory(problem.ranks * (1 + COPIES * top) * DTYPE_BYTES * sizes)
+    require_memory(problem.ranks * (1 + COPIES * top) * DTYPE_BYTES * sizes, "; --top measures fewer at once")
     with trial_ranks(problem.ranks) as ask:
         yield None if ask is None else Trials(top, partial(_times, ask, show))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -43,12 +43,13 @@ MODEL = "timeline of an iteration"
 class CompressionOptions:
     """as_published: the method of its paper without what was added here. bubble_pruning: Espresso leaves gradients that
     are sent before an idle gap of the links as they are. `time_limit_s` is a safety net; what it ends may differ
-    between runs."""
+    between runs. trials: measure the best plans that were found, after the search."""
 
     method: Literal["joint", "espresso", "cupcake"] = "joint"
     as_published: bool = False
     time_limit_s: float = 60.0
     bubble_pruning: bool = True
+    trials: Trials[CompressionDecisions] | None = None
 
     def __post_init__(self) -> None:
         if self.as_published and self.method == "joint":
@@ -153,11 +154,10 @@ def plan_compression(
     inputs: Mapping[str, InputRef] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan[CompressionDecisions]], None] | None = None,
-    trials: Trials[CompressionDecisions] | None = None,
 ) -> Plan[CompressionDecisions]:
     """The fastest plan found for one iteration, checked. It may compress nothing.
 
-    With `trials` it is the fastest measured of those that are predicted to be best, unless Ctrl-C came before. To
+    With trials it is the fastest measured of those that are predicted to be best, unless Ctrl-C came before. To
     `on_plan` goes the best checked plan so far, marked as interrupted. Ctrl-C and SIGTERM end the search with the best
     plan so far. Raises InputError for a problem that is not sound, or where none of its plans can be measured.
     """
@@ -166,14 +166,19 @@ def plan_compression(
         raise InputError(f"found {found}, expected {expected}", where="compression problem", path=path)
     with clock.listening():
         search, plan = _searched(problem, options, clock, inputs or {}, on_progress, on_plan)
-    if trials is None or clock.stop.is_set():
+    if options.trials is None or clock.stop.is_set():
         return plan(search.best, interrupted=clock.stop.is_set())
     try:
-        tuned = _measured(search, trials)
+        tuned = _measured(search, options.trials)
     except KeyboardInterrupt:
         return plan(search.best)
     groups, search.method = search.distinct()[tuned.chosen], tuned.chosen
     return plan(groups, (tuned,), interrupted=False)
+
+
+def _recorded(options: CompressionOptions) -> dict[str, Any]:
+    """Those that people set."""
+    return {each.name: getattr(options, each.name) for each in fields(options) if each.name != "trials"}
 
 
 def _measured(search: _Search, trials: Trials[CompressionDecisions]) -> Tuned:
@@ -224,7 +229,7 @@ def _searched(
                 tool=TOOL,
                 method=search.method,
                 parts=tuple(search.found),
-                options={**asdict(options), **search.record, "candidates_ns": dict(search.times)},
+                options={**_recorded(options), **search.record, "candidates_ns": dict(search.times)},
                 tuned=tuned,
                 limit_fired=search.limit_fired,
                 interrupted=clock.stop.is_set() or interrupted,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from treadle.planner.documents.plan import InputRef, Plan, Provenance
 from treadle.planner.documents.tuned import Tuned
@@ -24,9 +24,11 @@ from treadle.planner.version import TOOL
 @dataclass(frozen=True)
 class SparseOptions:
     """any_order: sums may add participants in another order than by their numbers, if it is the same on all of
-    them."""
+    them. trials: measure the cheapest schemes of each gradient, as `model` prices them."""
 
     any_order: bool = False
+    trials: Trials[SparseDecisions] | None = None
+    model: str = MODEL
 
 
 DEFAULTS = SparseOptions()
@@ -40,11 +42,8 @@ def plan_sparse(
     inputs: Mapping[str, InputRef] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan[SparseDecisions]], None] | None = None,
-    trials: Trials[SparseDecisions] | None = None,
-    model: str = MODEL,
 ) -> Plan[SparseDecisions]:
-    """The cheapest scheme of each gradient, checked; with `trials` those that take least time of the cheapest ones,
-    as `model` prices them.
+    """The cheapest scheme of each gradient, checked; with trials those that take least time of the cheapest ones.
 
     All schemes are priced, so nothing is searched and `clock` never ends it. Raises InputError for a problem that is
     not sound."""
@@ -52,8 +51,8 @@ def plan_sparse(
         raise InputError(f"found {found}, expected {expected}", where="problem of sparse gradients", path=path)
     decisions = decided(problem, "same" if options.any_order else "worker")
     records = tuple[Tuned, ...]()
-    if trials is not None:
-        decisions, records = tuned(decisions, trials, model)
+    if options.trials is not None:
+        decisions, records = tuned(decisions, options.trials, options.model)
     bound = lower_bound(plan.least_ns for plan in decisions.gradients)
     plan = certified(
         decisions,
@@ -62,7 +61,9 @@ def plan_sparse(
         sentence=sentence,
         check=check,
         inputs=inputs or {},
-        provenance=Provenance(tool=TOOL, method="every scheme priced", options=asdict(options), tuned=records),
+        provenance=Provenance(
+            tool=TOOL, method="every scheme priced", options={"any_order": options.any_order}, tuned=records
+        ),
     )
     if on_plan is not None:
         on_plan(plan)

@@ -124,21 +124,23 @@ def command(
         given, inputs = from_trace(trace, hardware, nodes, costs, compressor or (), collectives)
     else:
         given, inputs = by_hand(problem or "")
-    options = CompressionOptions(
-        method=method, as_published=as_published, time_limit_s=time_limit, bubble_pruning=not no_bubble_pruning
-    )
     try:
         with live_line() as show, _trials(given, count, hardware, nodes, show) as trials:
             if count and trials is None:  # another rank than the first
                 return
             plan = plan_compression(
                 given,
-                options=options,
+                options=CompressionOptions(
+                    method=method,
+                    as_published=as_published,
+                    time_limit_s=time_limit,
+                    bubble_pruning=not no_bubble_pruning,
+                    trials=trials,
+                ),
                 clock=clock,
                 inputs=inputs,
                 on_progress=ProgressLine(show, lambda: clock.elapsed_s),
                 on_plan=lambda better: store.save(better, output),
-                trials=trials,
             )
     except KeyboardInterrupt:
         raise LimitError("interrupted before a plan was found") from None

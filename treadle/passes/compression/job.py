@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -112,13 +112,12 @@ class CompressionPart(JobPart):
         with compression_trials(problem, given.measure_top) if measured else nullcontext() as trials:
             return plan_compression(
                 problem,
-                options=options,
+                options=replace(options, trials=trials),
                 clock=clock,
                 inputs={
                     role: InputRef(file=f"{role}.json", digest=digest(document)) for role, document in documents.items()
                 },
                 on_progress=on_progress,
-                trials=trials,
             )
 
     def _problem(

@@ -92,7 +92,7 @@ def command(
     with live_line() as show, _trials(given, count, hardware, nodes, show) as trials:
         if count and trials is None:  # another rank than the first
             return
-        plan = plan_sparse(given, options=SparseOptions(any_order=any_order), inputs=inputs, trials=trials)
+        plan = plan_sparse(given, options=SparseOptions(any_order, trials), inputs=inputs)
     store.save(plan, output)
     if as_json:
         print_json("plan-sparse", {**summary(plan), "tuned": tuned_facts(plan), "plan": output})

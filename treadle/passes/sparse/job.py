@@ -106,7 +106,7 @@ def _schemes_card(decisions: SparseDecisions) -> Card:
 
 def _plan(given: JobInputs, clock: Clock | None, on_progress: Callable[[Progress], None]) -> Plan:
     from treadle.planner.passes.sparse.extract import problem_of
-    from treadle.planner.passes.sparse.planning import plan_sparse
+    from treadle.planner.passes.sparse.planning import SparseOptions, plan_sparse
     from treadle.runtime.sparse.trials import sparse_trials
 
     sparsity, costs = given.others[SPARSITY], given.others.get(COSTS)
@@ -117,13 +117,12 @@ def _plan(given: JobInputs, clock: Clock | None, on_progress: Callable[[Progress
     with sparse_trials(problem, given.measure_top) if measured else nullcontext() as trials:
         return plan_sparse(
             problem,
+            options=SparseOptions(trials=trials, model=MODEL),
             clock=clock,
             inputs={
                 role: InputRef(file=f"{role}.json", digest=digest(document)) for role, document in documents.items()
             },
             on_progress=on_progress,
-            trials=trials,
-            model=MODEL,
         )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 COPIES = 5
-"""Of all gradients, for each plan: parameters, gradients, buckets, buffers of groups, and residuals."""
+"""How often a plan holds all gradients: parameters, gradients, buckets, buffers of groups, and residuals."""
 Rows = Sequence[Sequence[CompressionDecisions]]
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from treadle.runtime.scope_groups import ScopeGroups
 
 COPIES = 4
-"""Of all gradients made dense: as they are given, their sums, and what is sent and received."""
+"""How often a rank holds all gradients, if dense: as they are given, their sums, what is sent and received."""
 Rows = Sequence[Sequence[SparseDecisions]]
 
 

@@ -12,7 +12,7 @@ from treadle.check.plan import check_plan
 from treadle.planner.documents import store
 from treadle.planner.documents.compression_costs import Curve
 from treadle.planner.passes.compression.decisions import CompressionDecisions
-from treadle.planner.passes.compression.planning import plan_compression
+from treadle.planner.passes.compression.planning import CompressionOptions, plan_compression
 from treadle.planner.search.clock import Clock
 from treadle.planner.search.shortlist import Trials
 
@@ -30,7 +30,7 @@ def never(rows: Rows) -> list[list[float]]:
 
 def test_the_fastest_measured_plan_is_taken_and_recorded() -> None:
     problem = small_problem()
-    plan = plan_compression(problem, trials=Trials(20, uncompressed_is_fast))
+    plan = plan_compression(problem, options=CompressionOptions(trials=Trials(20, uncompressed_is_fast)))
     [tuned] = plan.provenance.tuned
     assert tuned.chosen == plan.provenance.method
     assert all(group.compressor is None for group in plan.decisions.groups)
@@ -47,7 +47,7 @@ def test_as_many_as_asked_for_are_measured_once_each() -> None:
         return uncompressed_is_fast(rows)
 
     unmeasured = plan_compression(small_problem())
-    plan = plan_compression(small_problem(), trials=Trials(3, run))
+    plan = plan_compression(small_problem(), options=CompressionOptions(trials=Trials(3, run)))
     [row] = asked
     assert len(row) == len({each.groups for each in row}) == 3
     assert row[0].groups == unmeasured.decisions.groups
@@ -58,7 +58,7 @@ def test_as_many_as_asked_for_are_measured_once_each() -> None:
 def test_without_trials_nothing_of_a_plan_changes() -> None:
     text = store.dumps(plan_compression(small_problem()))
     assert "tuned" not in text
-    assert text == store.dumps(plan_compression(small_problem(), trials=None))
+    assert text == store.dumps(plan_compression(small_problem(), options=CompressionOptions(trials=None)))
 
 
 def test_compressors_and_allreduces_that_do_not_run_here_are_left_to_the_next() -> None:
@@ -66,7 +66,7 @@ def test_compressors_and_allreduces_that_do_not_run_here_are_left_to_the_next() 
     own = replace(problem.compressors[0], name="ours", wire=Curve(points=((0, 0), (1000, 40))))
     plan = plan_compression(
         replace(problem, compressors=(own,), planned=Curve(points=((1, 1000),))),
-        trials=Trials(1, uncompressed_is_fast),
+        options=CompressionOptions(trials=Trials(1, uncompressed_is_fast)),
     )
     [tuned] = plan.provenance.tuned
     *tried, measured = tuned.ranked[: tuned.place]
@@ -82,7 +82,7 @@ def test_ctrl_c_leaves_the_plan_that_was_found() -> None:
     def interrupted(rows: Rows) -> list[list[float]]:
         raise KeyboardInterrupt
 
-    plan = plan_compression(small_problem(), trials=Trials(3, interrupted))
+    plan = plan_compression(small_problem(), options=CompressionOptions(trials=Trials(3, interrupted)))
     assert plan.provenance.interrupted
     assert plan.provenance.tuned == ()
     assert plan.decisions == plan_compression(small_problem()).decisions
@@ -91,5 +91,5 @@ def test_ctrl_c_leaves_the_plan_that_was_found() -> None:
 def test_after_ctrl_c_nothing_is_measured() -> None:
     clock = Clock(stop=threading.Event())
     clock.stop.set()
-    plan = plan_compression(small_problem(), clock=clock, trials=Trials(3, never))
+    plan = plan_compression(small_problem(), clock=clock, options=CompressionOptions(trials=Trials(3, never)))
     assert plan.provenance.interrupted

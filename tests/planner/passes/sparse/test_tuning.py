@@ -13,7 +13,7 @@ from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.sparse.decided import by_schemes
 from treadle.planner.passes.sparse.decisions import SparseDecisions
-from treadle.planner.passes.sparse.planning import plan_sparse
+from treadle.planner.passes.sparse.planning import SparseOptions, plan_sparse
 from treadle.planner.passes.sparse.problem import SparseProblem
 from treadle.planner.search.shortlist import Trials
 
@@ -45,7 +45,7 @@ def by_rank(name: str) -> float:
 
 def test_each_gradient_is_measured_in_isolation_and_then_all_together() -> None:
     machine = Machine(by_rank, lambda schemes: 10 - schemes.count("zen"))
-    plan = plan_sparse(problem(), trials=Trials(18, machine))
+    plan = plan_sparse(problem(), options=SparseOptions(trials=Trials(18, machine)))
     isolated, together = machine.asked
     assert {len(row) for row in isolated[0]} == {1}
     assert [each.scheme for each in plan.decisions.gradients] == ["zen", "zen"]
@@ -59,14 +59,17 @@ def test_each_gradient_is_measured_in_isolation_and_then_all_together() -> None:
 
 def test_as_many_as_asked_for_are_measured_of_each_gradient() -> None:
     machine = Machine(by_rank, lambda schemes: 1)
-    plan = plan_sparse(problem(), trials=Trials(4, machine))
+    plan = plan_sparse(problem(), options=SparseOptions(trials=Trials(4, machine)))
     assert [len(row) for row in machine.asked[0]] == [4, 4]
     assert check_plan(plan) == []
 
 
 def test_a_mix_that_is_slower_together_is_not_taken() -> None:
     dense = ("dense", "dense")
-    plan = plan_sparse(problem(), trials=Trials(18, Machine(by_rank, lambda schemes: 1 if schemes == dense else 2)))
+    plan = plan_sparse(
+        problem(),
+        options=SparseOptions(trials=Trials(18, Machine(by_rank, lambda schemes: 1 if schemes == dense else 2))),
+    )
     assert tuple(each.scheme for each in plan.decisions.gradients) == dense
     assert plan.provenance.tuned[-1].chosen == "all dense"
     assert check_plan(plan) == []
@@ -74,14 +77,14 @@ def test_a_mix_that_is_slower_together_is_not_taken() -> None:
 
 def test_a_single_gradient_is_measured_once() -> None:
     machine = Machine(by_rank, lambda schemes: 1)
-    plan = plan_sparse(problem_with(ONE), trials=Trials(18, machine))
+    plan = plan_sparse(problem_with(ONE), options=SparseOptions(trials=Trials(18, machine)))
     assert len(machine.asked) == 1
     assert plan.decisions.gradients[0].scheme == "zen"
     assert check_plan(plan) == []
 
 
 def test_in_isolation_a_gradient_pays_for_its_messages_on_its_own() -> None:
-    plan = plan_sparse(problem(), trials=Trials(2, Machine(by_rank, lambda schemes: 1)))
+    plan = plan_sparse(problem(), options=SparseOptions(trials=Trials(2, Machine(by_rank, lambda schemes: 1))))
     single = plan_sparse(problem_with(ONE))
     costs = {each.scheme: each.time_ns for each in single.decisions.gradients[0].costs}
     for each in plan.provenance.tuned[0].ranked:
@@ -91,7 +94,7 @@ def test_in_isolation_a_gradient_pays_for_its_messages_on_its_own() -> None:
 def test_of_schemes_with_the_same_messages_one_is_measured() -> None:
     """Between two participants a hierarchy and a ring are one exchange."""
     machine = Machine(by_rank, lambda schemes: 1)
-    plan = plan_sparse(problem_with(gradient((60, 100), 1000)), trials=Trials(18, machine))
+    plan = plan_sparse(problem_with(gradient((60, 100), 1000)), options=SparseOptions(trials=Trials(18, machine)))
     names = [each.name for each in plan.provenance.tuned[0].ranked]
     assert "agsparse" in names
     assert "ring-one-shot-centralized" not in names
@@ -132,6 +135,8 @@ def without_one(plan: Plan[SparseDecisions]) -> Plan[SparseDecisions]:
 def test_schemes_that_the_records_did_not_choose_are_found(
     change: Callable[[Plan[SparseDecisions]], Plan[SparseDecisions]], finding: str
 ) -> None:
-    plan = plan_sparse(problem(), trials=Trials(18, Machine(by_rank, lambda schemes: 10 - schemes.count("zen"))))
+    plan = plan_sparse(
+        problem(), options=SparseOptions(trials=Trials(18, Machine(by_rank, lambda schemes: 10 - schemes.count("zen"))))
+    )
     assert check_plan(plan) == []
     assert any(finding in each for each in check_plan(change(plan)))

@@ -14,10 +14,12 @@ D = TypeVar("D")
 
 @dataclass(frozen=True)
 class Trials(Generic[D]):
-    """The `top` choices of each ranking are measured; `run` returns ns for rows of choices, those of a row in turns."""
+    """The `top` choices of each ranking are measured; `run` returns ns for rows of choices, those of a row in turns.
+    `machine` is the name of what they are priced for."""
 
     top: int
     run: Callable[[Sequence[Sequence[D]]], Sequence[Sequence[float]]]
+    machine: str = "this machine"
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,9 @@ class Shortlist(Generic[D]):
 
 
 def measured_in_turns(model: str, shortlists: Sequence[Shortlist[D]], trials: Trials[D]) -> list[Tuned]:
-    """The record of each list. Raises InputError where no choice of a list runs, and what `trials.run` raises."""
+    """The record of each list, ranked by `model` for the machine of the trials. Raises InputError where no choice of a
+    list runs, and what `trials.run` raises."""
+    model = f"{model} on {trials.machine}"
     tried = [each.tried(trials.top) for each in shortlists]
     places = [[place for place, outcome in each.items() if outcome is None] for each in tried]
     rows = [[each.choices[place] for place in row] for each, row in zip(shortlists, places, strict=True)]

@@ -13,7 +13,7 @@ from treadle.planner.passes.sparse.check import check
 from treadle.planner.passes.sparse.decided import decided
 from treadle.planner.passes.sparse.decisions import SparseDecisions
 from treadle.planner.passes.sparse.problem import SparseProblem
-from treadle.planner.passes.sparse.tuning import MODEL, tuned
+from treadle.planner.passes.sparse.tuning import tuned
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
 from treadle.planner.search.shortlist import Trials
@@ -24,11 +24,10 @@ from treadle.planner.version import TOOL
 @dataclass(frozen=True)
 class SparseOptions:
     """any_order: sums may add participants in another order than by their numbers, if it is the same on all of
-    them. trials: measure the cheapest schemes of each gradient, as `model` prices them."""
+    them. trials: measure the cheapest schemes of each gradient."""
 
     any_order: bool = False
     trials: Trials[SparseDecisions] | None = None
-    model: str = MODEL
 
 
 DEFAULTS = SparseOptions()
@@ -52,7 +51,7 @@ def plan_sparse(
     decisions = decided(problem, "same" if options.any_order else "worker")
     records = tuple[Tuned, ...]()
     if options.trials is not None:
-        decisions, records = tuned(decisions, options.trials, options.model)
+        decisions, records = tuned(decisions, options.trials)
     bound = lower_bound(plan.least_ns for plan in decisions.gradients)
     plan = certified(
         decisions,

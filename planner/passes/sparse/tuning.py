@@ -27,11 +27,9 @@ TOGETHER = "schemes of all gradients"
 CHEAPEST, FASTEST, ALL_DENSE = "cheapest schemes", "fastest schemes in isolation", "all dense"
 
 
-def tuned(
-    decisions: SparseDecisions, trials: Trials[SparseDecisions], model: str = MODEL
-) -> tuple[SparseDecisions, tuple[Tuned, ...]]:
+def tuned(decisions: SparseDecisions, trials: Trials[SparseDecisions]) -> tuple[SparseDecisions, tuple[Tuned, ...]]:
     """The schemes that took least time instead of those of `decisions`, and the records."""
-    records = measured_in_turns(model, [*_in_isolation(decisions)], trials)
+    records = measured_in_turns(MODEL, [*_in_isolation(decisions)], trials)
     fastest = by_schemes(decisions, [each.chosen for each in records])
     plans = {CHEAPEST: decisions, FASTEST: fastest, ALL_DENSE: by_schemes(decisions, [DENSE.name] * len(records))}
     distinct = dict[tuple[str, ...], str]()
@@ -42,7 +40,7 @@ def tuned(
     choices = [plans[name] for name in distinct.values()]
     predicted = [Predicted(name, plans[name].time_ns) for name in distinct.values()]
     [last] = measured_in_turns(
-        model, [Shortlist(TOGETHER, predicted, choices)], dataclasses.replace(trials, top=len(choices))
+        MODEL, [Shortlist(TOGETHER, predicted, choices)], dataclasses.replace(trials, top=len(choices))
     )
     return replace(plans[last.chosen], measured=True), (*records, last)
 

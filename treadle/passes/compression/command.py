@@ -169,8 +169,9 @@ def _trials(
     from treadle.runtime.compression.trials import compression_trials
     from treadle.runtime.trial_ranks import require_priced_here
 
-    require_priced_here(problem.ranks, None if hardware is None else load_hardware(hardware, nodes))
-    with compression_trials(problem, count, show) as trials:
+    profile = None if hardware is None else load_hardware(hardware, nodes)
+    require_priced_here(problem.ranks, profile)
+    with compression_trials(problem, count, problem.name if profile is None else profile.name, show) as trials:
         yield trials
 
 

@@ -108,8 +108,8 @@ class CompressionPart(JobPart):
         options = CompressionOptions() if given.limit_s is None else CompressionOptions(time_limit_s=given.limit_s)
         documents = {"trace": given.trace, "hardware": given.hardware, COSTS: given.others[COSTS]}
         problem = self._problem(given.trace, given.hardware, given.others, self.job.compressors)
-        measured = given.measure_top > 0 and problem.ranks > 1
-        with compression_trials(problem, given.measure_top) if measured else nullcontext() as trials:
+        top = given.measure_top if problem.ranks > 1 else 0
+        with compression_trials(problem, top, given.hardware.name) if top else nullcontext() as trials:
             return plan_compression(
                 problem,
                 options=replace(options, trials=trials),

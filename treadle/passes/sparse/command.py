@@ -114,8 +114,9 @@ def _trials(
     from treadle.runtime.sparse.trials import sparse_trials
     from treadle.runtime.trial_ranks import require_priced_here
 
-    require_priced_here(problem.ranks, None if hardware is None else load_hardware(hardware, nodes))
-    with sparse_trials(problem, count, show) as trials:
+    profile = None if hardware is None else load_hardware(hardware, nodes)
+    require_priced_here(problem.ranks, profile)
+    with sparse_trials(problem, count, problem.name if profile is None else profile.name, show) as trials:
         yield trials
 
 

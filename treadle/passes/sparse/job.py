@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 NAME = "sparse"
 FILE = f"{NAME}.plan.json"
 SPARSITY, COSTS = "sparsity", "costs"
-MODEL = "prices of sparse schemes by the links of a profile"
-"""Messages between the processes of a job are not measured."""
 
 
 @dataclass(frozen=True)
@@ -113,11 +111,11 @@ def _plan(given: JobInputs, clock: Clock | None, on_progress: Callable[[Progress
     assert isinstance(sparsity, Sparsity)
     documents = {SPARSITY: sparsity, "hardware": given.hardware, **({COSTS: costs} if costs is not None else {})}
     problem = problem_of(sparsity, given.hardware, costs if isinstance(costs, SparseCosts) else None)
-    measured = given.measure_top > 0 and problem.machines > 1
-    with sparse_trials(problem, given.measure_top) if measured else nullcontext() as trials:
+    top = given.measure_top if problem.machines > 1 else 0
+    with sparse_trials(problem, top, given.hardware.name) if top else nullcontext() as trials:
         return plan_sparse(
             problem,
-            options=SparseOptions(trials=trials, model=MODEL),
+            options=SparseOptions(trials=trials),
             clock=clock,
             inputs={
                 role: InputRef(file=f"{role}.json", digest=digest(document)) for role, document in documents.items()

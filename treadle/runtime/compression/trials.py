@@ -29,16 +29,17 @@ Rows = Sequence[Sequence[CompressionDecisions]]
 
 @contextmanager
 def compression_trials(
-    problem: CompressionProblem, top: int, show: Callable[[str], None] = lambda _: None
+    problem: CompressionProblem, top: int, machine: str, show: Callable[[str], None] = lambda _: None
 ) -> Iterator[Trials[CompressionDecisions] | None]:
-    """What measures the `top` best plans of a problem, and shows that it does; None on ranks that only measure with the
-    first, at the end. Raises InputError for a single rank, or where they need more memory than there is."""
+    """What measures the `top` best plans of a problem, priced for `machine`; it shows that it does. None on ranks
+    that only measure with the first, at the end. Raises InputError for a single rank, or where they need more memory
+    than there is."""
     if problem.ranks == 1:
         raise InputError("found a single rank, expected several, which exchange gradients", where="--measure")
     sizes = sum(gradient.elements for gradient in problem.gradients)
     require_memory(problem.ranks * (1 + COPIES * top) * DTYPE_BYTES * sizes, "; --top measures fewer at once")
     with trial_ranks(problem.ranks) as ask:
-        yield None if ask is None else Trials(top, partial(_times, ask, show))
+        yield None if ask is None else Trials(top, partial(_times, ask, show), machine)
 
 
 def _times(ask: Ask, show: Callable[[str], None], rows: Rows) -> list[list[float]]:

@@ -25,17 +25,17 @@ Rows = Sequence[Sequence[SparseDecisions]]
 
 @contextmanager
 def sparse_trials(
-    problem: SparseProblem, top: int, show: Callable[[str], None] = lambda _: None
+    problem: SparseProblem, top: int, machine: str, show: Callable[[str], None] = lambda _: None
 ) -> Iterator[Trials[SparseDecisions] | None]:
-    """What measures the `top` cheapest schemes of each gradient, and shows that it does; None on ranks that only
-    measure with the first, at the end. Raises InputError for a single node, or where they need more memory than there
-    is."""
+    """What measures the `top` cheapest schemes of each gradient, priced for `machine`; it shows that it does. None on
+    ranks that only measure with the first, at the end. Raises InputError for a single node, or where they need more
+    memory than there is."""
     if problem.machines == 1:
         raise InputError("found a single node, expected several, between which schemes differ", where="--measure")
     values = sum(gradient.units * gradient.width for gradient in problem.gradients)
     require_memory(problem.ranks * COPIES * VALUE_BYTES * values)
     with trial_ranks(problem.ranks) as ask:
-        yield None if ask is None else Trials(top, partial(_times, ask, show))
+        yield None if ask is None else Trials(top, partial(_times, ask, show), machine)
 
 
 def _times(ask: Ask, show: Callable[[str], None], rows: Rows) -> list[list[float]]:

@@ -145,7 +145,7 @@ def test_measured_plans_are_taken_by_their_times_and_said(
     assert run([*PROBLEM, "--measure", "--top", "12"]) == 0
     printed = capsys.readouterr().out
     assert "compress     nothing: of 11 plans that were measured this one takes least time" in printed
-    assert "exchange of gradients: 11 ranked by timeline of an iteration, 11 measured, took the " in printed
+    assert "gradients: 11 ranked by timeline of an iteration on three layers, 11 measured, took the " in printed
     assert run(["check", "plan.json"]) == 0
     capsys.readouterr()
     assert run([*PROBLEM, "--measure", "--json"]) == 0
@@ -156,7 +156,7 @@ def test_measured_plans_are_taken_by_their_times_and_said(
 @pytest.mark.slow
 def test_processes_of_this_machine_measure_plans(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*PROBLEM, "--measure", "--top", "2"]) == 0
-    assert " ranked by timeline of an iteration, 2 measured, took the " in capsys.readouterr().out
+    assert " ranked by timeline of an iteration on three layers, 2 measured, took the " in capsys.readouterr().out
     assert run(["check", "plan.json"]) == 0
     [tuned] = store.load(files / "plan.json", Plan).provenance.tuned
     assert len(tuned.measured) == 2

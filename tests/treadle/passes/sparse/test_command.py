@@ -161,7 +161,7 @@ def test_processes_of_this_machine_measure_schemes(files: Path, capsys: pytest.C
     small = replace(one.gradients[0], units=20_000)
     store.save(replace(one, gradients=(small, replace(small, name="other", form="dense"))), files / "problem.json")
     assert run([*PROBLEM, "--measure", "--top", "3"]) == 0
-    assert " ranked by prices of sparse schemes, 3 measured, took the " in capsys.readouterr().out
+    assert f" ranked by prices of sparse schemes on {one.name}, 3 measured, took the " in capsys.readouterr().out
     plan = store.load(files / "plan.json", Plan)
     assert [len(each.measured) for each in plan.provenance.tuned[:2]] == [3, 3]
     assert run(["check", "plan.json"]) == 0

@@ -61,7 +61,10 @@ def plan_sparse(
         check=check,
         inputs=inputs or {},
         provenance=Provenance(
-            tool=TOOL, method="every scheme priced", options={"any_order": options.any_order}, tuned=records
+            tool=TOOL,
+            method="every scheme priced, the cheapest measured" if records else "every scheme priced",
+            options={"any_order": options.any_order},
+            tuned=records,
         ),
     )
     if on_plan is not None:

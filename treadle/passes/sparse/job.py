@@ -96,7 +96,8 @@ def _schemes_card(decisions: SparseDecisions) -> Card:
     embeddings = [each for each in decisions.gradients if each.name != OTHERS]
     sparse = [each for each in embeddings if each.scheme != DENSE.name]
     if not sparse:
-        return Card("sparse gradients", "none", None, "every gradient is predicted to take least time dense")
+        known = "measured" if decisions.measured else "predicted"
+        return Card("sparse gradients", "none", None, f"every gradient is {known} to take least time dense")
     schemes = ", ".join(dict.fromkeys(each.scheme for each in sparse))
     value = f"{len(sparse)} of {many(len(embeddings), 'embedding')}"
     return Card("sparse gradients", value, None, f"by {schemes}; all others are sent dense")

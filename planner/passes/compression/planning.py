@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from treadle.planner.documents.plan import InputRef, Plan, Provenance
+from treadle.planner.documents.tuned import Tuned
 from treadle.planner.errors import InputError
 from treadle.planner.passes.compression.baselines import baselines, grouped_baselines
 from treadle.planner.passes.compression.bound import compute, lower_bound, sentence
@@ -26,24 +27,29 @@ from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
 from treadle.planner.search.incumbent import Incumbent
+from treadle.planner.search.shortlist import Shortlist, Trials, measured_in_turns
+from treadle.planner.search.top import Predicted
 from treadle.planner.solver import Progress, relative_gap
 from treadle.planner.version import TOOL
 
 EVERYTHING = ("GRACE", "HiTopKComm", "all compression")
 GROUPED = ("groups, ", "algorithm 5.1, ")
 PUBLISHED = "espresso, published"
+MODEL = "timeline of an iteration"
+"""What predicts, as plans and reports call it."""
 
 
 @dataclass(frozen=True)
 class CompressionOptions:
     """as_published: the method of its paper without what was added here. bubble_pruning: Espresso leaves gradients that
     are sent before an idle gap of the links as they are. `time_limit_s` is a safety net; what it ends may differ
-    between runs."""
+    between runs. trials: measure the best plans that were found, after the search."""
 
     method: Literal["joint", "espresso", "cupcake"] = "joint"
     as_published: bool = False
     time_limit_s: float = 60.0
     bubble_pruning: bool = True
+    trials: Trials[CompressionDecisions] | None = None
 
     def __post_init__(self) -> None:
         if self.as_published and self.method == "joint":
@@ -108,6 +114,13 @@ class _Search:
         kept = (UNCOMPRESSED, everything, paper, "espresso", best)
         return {name: self.found[name] for name in kept if name is not None and name in self.found}
 
+    def distinct(self) -> dict[str, Groups]:
+        """The plans that differ by the first of their names, the best with its own."""
+        found = {self.best: self.method}
+        for name, groups in self.found.items():
+            found.setdefault(groups, name)
+        return {name: groups for groups, name in found.items()}
+
     def add(self, plans: Mapping[str, Groups], *, rivals: bool = False, cut: Collection[str] = ()) -> None:
         """More plans by name; rivals are only what others are compared with, `cut` those that ended early."""
         self.cut.update(cut)
@@ -144,25 +157,66 @@ def plan_compression(
 ) -> Plan[CompressionDecisions]:
     """The fastest plan found for one iteration, checked. It may compress nothing.
 
-    `on_plan` is called with the best checked plan so far, marked as interrupted. Ctrl-C and SIGTERM end the search with
-    the best plan so far. Raises InputError for a problem that is not sound.
+    With trials it is the fastest measured of those that are predicted to be best, unless Ctrl-C came before. To
+    `on_plan` goes the best checked plan so far, marked as interrupted. Ctrl-C and SIGTERM end the search with the best
+    plan so far. Raises InputError for a problem that is not sound, or where none of its plans can be measured.
     """
     clock = clock or Clock.of(options.time_limit_s)
     for path, found, expected in problem.problems():
         raise InputError(f"found {found}, expected {expected}", where="compression problem", path=path)
     with clock.listening():
-        return _planned(problem, options, clock, inputs or {}, on_progress, on_plan)
+        search, plan = _searched(problem, options, clock, inputs or {}, on_progress, on_plan)
+    if options.trials is None or clock.stop.is_set():
+        return plan(search.best, interrupted=clock.stop.is_set())
+    try:
+        tuned = _measured(search, options.trials)
+    except KeyboardInterrupt:
+        return plan(search.best)
+    groups, search.method = search.distinct()[tuned.chosen], tuned.chosen
+    return plan(groups, (tuned,), interrupted=False)
 
 
-def _planned(
+def _recorded(options: CompressionOptions) -> dict[str, Any]:
+    """Those that people set."""
+    return {each.name: getattr(options, each.name) for each in fields(options) if each.name != "trials"}
+
+
+def _measured(search: _Search, trials: Trials[CompressionDecisions]) -> Tuned:
+    """The record of the plans that were found, of which the best predicted were measured."""
+    plans = search.distinct()
+    choices = [decided(search.problem, groups) for groups in plans.values()]
+    predicted = [Predicted(name, each.time_ns) for name, each in zip(plans, choices, strict=True)]
+
+    def why_not(place: int) -> str:
+        if missing := [name for name, each in choices[place].algorithms.items() if each is None]:
+            return f"treadle does not have {' and '.join(missing)}"
+        if any("planned@flat" in group.steps for group in choices[place].groups):
+            return "its planned allreduce is not among what is measured"
+        return next(iter(check(choices[place])), "")
+
+    [tuned] = measured_in_turns(MODEL, [Shortlist("exchange of gradients", predicted, choices, why_not)], trials)
+    return tuned
+
+
+class _Planned(Protocol):
+    """The checked plan of some groups."""
+
+    def __call__(
+        self, groups: Groups, tuned: tuple[Tuned, ...] = (), *, interrupted: bool = True
+    ) -> Plan[CompressionDecisions]: ...
+
+
+def _searched(
     problem: CompressionProblem,
     options: CompressionOptions,
     clock: Clock,
     inputs: Mapping[str, InputRef],
     on_progress: Callable[[Progress], None] | None,
     on_plan: Callable[[Plan[CompressionDecisions]], None] | None,
-) -> Plan[CompressionDecisions]:
-    def plan(groups: Groups, interrupted: bool = True) -> Plan[CompressionDecisions]:
+) -> tuple[_Search, _Planned]:
+    """The search when it has ended, and what makes plans of its groups."""
+
+    def plan(groups: Groups, tuned: tuple[Tuned, ...] = (), *, interrupted: bool = True) -> Plan[CompressionDecisions]:
         decisions = decided(problem, groups, search.rivals(), search.cut)
         return certified(
             decisions,
@@ -175,7 +229,8 @@ def _planned(
                 tool=TOOL,
                 method=search.method,
                 parts=tuple(search.found),
-                options={**asdict(options), **search.record, "candidates_ns": dict(search.times)},
+                options={**_recorded(options), **search.record, "candidates_ns": dict(search.times)},
+                tuned=tuned,
                 limit_fired=search.limit_fired,
                 interrupted=clock.stop.is_set() or interrupted,
             ),
@@ -206,7 +261,7 @@ def _planned(
             _joint(search, few)
     if options.method != "cupcake":
         search.record["evaluations"] = evaluator.evaluations
-    return plan(search.best, clock.stop.is_set())
+    return search, plan
 
 
 def _espresso(

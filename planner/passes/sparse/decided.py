@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from treadle.planner.documents.scalars import many
 from treadle.planner.passes.sparse.bound import least_ns
 from treadle.planner.passes.sparse.counts import GradientCounts
@@ -43,6 +45,16 @@ def decided(problem: SparseProblem, sums: Sums = "worker", chosen: Sequence[str]
         time_ns=sum(cost_of(plan, plan.scheme).time_ns for plan in plans),
         dense_ns=sum(cost_of(plan, DENSE.name).time_ns for plan in plans),
     )
+
+
+def by_schemes(decisions: SparseDecisions, chosen: Sequence[str]) -> SparseDecisions:
+    """The same problem with other schemes, one for each gradient, by the costs that it has."""
+    problem = decisions.problem
+    plans = tuple(
+        replace(plan, scheme=scheme, memory=slots_of(BY_NAME[scheme], GradientCounts(problem, gradient)))
+        for plan, gradient, scheme in zip(decisions.gradients, problem.gradients, chosen, strict=True)
+    )
+    return replace(decisions, gradients=plans, time_ns=sum(cost_of(plan, plan.scheme).time_ns for plan in plans))
 
 
 def cost_of(plan: GradientPlan, scheme: str) -> SchemeCost:

@@ -62,6 +62,8 @@ class SparseDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", ta
     """The exchange of all gradients."""
     dense_ns: Count
     """The same with every gradient dense."""
+    measured: bool = False
+    """Times that were measured chose the schemes, not their prices; the provenance has them."""
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         for path, found, expected in self.problem.problems():

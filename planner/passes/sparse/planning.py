@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from treadle.planner.documents.plan import InputRef, Plan, Provenance
+from treadle.planner.documents.tuned import Tuned
 from treadle.planner.errors import InputError
 from treadle.planner.passes.sparse.bound import lower_bound, sentence
 from treadle.planner.passes.sparse.check import check
 from treadle.planner.passes.sparse.decided import decided
 from treadle.planner.passes.sparse.decisions import SparseDecisions
 from treadle.planner.passes.sparse.problem import SparseProblem
+from treadle.planner.passes.sparse.tuning import tuned
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
+from treadle.planner.search.shortlist import Trials
 from treadle.planner.solver import Progress
 from treadle.planner.version import TOOL
 
@@ -21,9 +24,10 @@ from treadle.planner.version import TOOL
 @dataclass(frozen=True)
 class SparseOptions:
     """any_order: sums may add participants in another order than by their numbers, if it is the same on all of
-    them."""
+    them. trials: measure the cheapest schemes of each gradient."""
 
     any_order: bool = False
+    trials: Trials[SparseDecisions] | None = None
 
 
 DEFAULTS = SparseOptions()
@@ -38,11 +42,16 @@ def plan_sparse(
     on_progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan[SparseDecisions]], None] | None = None,
 ) -> Plan[SparseDecisions]:
-    """The cheapest scheme of each gradient, checked. All schemes are priced, so nothing is searched and `clock` never
-    ends it. Raises InputError for a problem that is not sound."""
+    """The cheapest scheme of each gradient, checked; with trials those that take least time of the cheapest ones.
+
+    All schemes are priced, so nothing is searched and `clock` never ends it. Raises InputError for a problem that is
+    not sound."""
     for path, found, expected in problem.problems():
         raise InputError(f"found {found}, expected {expected}", where="problem of sparse gradients", path=path)
     decisions = decided(problem, "same" if options.any_order else "worker")
+    records = tuple[Tuned, ...]()
+    if options.trials is not None:
+        decisions, records = tuned(decisions, options.trials)
     bound = lower_bound(plan.least_ns for plan in decisions.gradients)
     plan = certified(
         decisions,
@@ -51,7 +60,12 @@ def plan_sparse(
         sentence=sentence,
         check=check,
         inputs=inputs or {},
-        provenance=Provenance(tool=TOOL, method="every scheme priced", options=asdict(options)),
+        provenance=Provenance(
+            tool=TOOL,
+            method="every scheme priced, the cheapest measured" if records else "every scheme priced",
+            options={"any_order": options.any_order},
+            tuned=records,
+        ),
     )
     if on_plan is not None:
         on_plan(plan)

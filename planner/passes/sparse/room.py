@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.sparse_costs import SparseCosts
@@ -47,6 +51,12 @@ class SparsePass(Pass[SparseDecisions]):
             return []
         return problem_changes(solved, problem, problem.__struct_fields__)
 
+    def check_certificate(self, plan: Plan[SparseDecisions]) -> Iterator[str]:
+        """Measured schemes are those that the records of the measurements end with."""
+        from treadle.planner.passes.sparse.check_tuned import wrong_tuned
+
+        return wrong_tuned(plan.decisions, plan.provenance.tuned)
+
     def today(self, plan: Plan[SparseDecisions], found: Inputs) -> SparseDecisions | None:
         """The plan's schemes with the counts and links of today; the gradients must be the same."""
         from treadle.planner.passes.sparse.decided import decided
@@ -64,7 +74,8 @@ class SparsePass(Pass[SparseDecisions]):
             if BY_NAME[each.scheme].push == "blocks" and gradient.blocks is None
         ]:
             raise InputError(f"the inputs have no counts of blocks for {missing[0]}, which the plan sends; plan again")
-        return decided(problem, plan.decisions.sums, [each.scheme for each in plan.decisions.gradients])
+        now = decided(problem, plan.decisions.sums, [each.scheme for each in plan.decisions.gradients])
+        return replace(now, measured=plan.decisions.measured)
 
     def rebound(self, plan: Plan[SparseDecisions], found: Inputs) -> Rebound:
         from treadle.planner.passes.sparse.decided import decided

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -9,14 +11,26 @@ import typer
 from treadle.cli.json_output import print_json
 from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of, note_ending
-from treadle.cli.options import Json, Nodes, document_option, hardware_option, time_limit_option
+from treadle.cli.options import (
+    Json,
+    Nodes,
+    Top,
+    document_option,
+    hardware_option,
+    measure_option,
+    time_limit_option,
+    top_of,
+)
 from treadle.cli.output import live_line, note, print_table
 from treadle.cli.progress import ProgressLine
+from treadle.cli.tuned_lines import print_tuned, tuned_facts
 from treadle.planner.documents.scalars import format_time, many
 
 if TYPE_CHECKING:
     from treadle.planner.documents.plan import Plan
     from treadle.planner.passes.compression.decisions import CompressionDecisions
+    from treadle.planner.passes.compression.problem import CompressionProblem
+    from treadle.planner.search.shortlist import Trials
 
 
 def command(
@@ -60,8 +74,16 @@ def command(
             "--no-bubble-pruning", help="With espresso: also consider gradients that are sent before the links idle."
         ),
     ] = False,
+    measure: Annotated[
+        bool,
+        measure_option("Time the best predicted plans in turns, with a process for each rank, and take the fastest."),
+    ] = False,
+    top: Top = None,
     time_limit: Annotated[
-        float, time_limit_option("Seconds from the start of the command after which the best plan so far is taken.")
+        float,
+        time_limit_option(
+            "Seconds from the start of the command after which the best plan so far is taken; --measure comes after."
+        ),
     ] = 60.0,
     output: Annotated[str, document_option("plan", "The plan to write.")],
     as_json: Json = False,
@@ -86,6 +108,11 @@ def command(
         raise UsageError("--as-published belongs to --method espresso or cupcake")
     if no_bubble_pruning and method != "espresso":
         raise UsageError("--no-bubble-pruning belongs to --method espresso")
+    count = top_of(measure, top)
+    if measure and as_published:
+        raise UsageError("--as-published is the plan of a paper, which measures none, so it goes without --measure")
+    if measure and collectives:
+        raise UsageError("--measure runs no planned allreduce, so it goes without --collectives")
     clock = clock_of(time_limit)
 
     from treadle.passes.compression.inputs import by_hand, from_trace
@@ -97,14 +124,19 @@ def command(
         given, inputs = from_trace(trace, hardware, nodes, costs, compressor or (), collectives)
     else:
         given, inputs = by_hand(problem or "")
-    options = CompressionOptions(
-        method=method, as_published=as_published, time_limit_s=time_limit, bubble_pruning=not no_bubble_pruning
-    )
     try:
-        with live_line() as show:
+        with live_line() as show, _trials(given, count, hardware, nodes, show) as trials:
+            if count and trials is None:  # another rank than the first
+                return
             plan = plan_compression(
                 given,
-                options=options,
+                options=CompressionOptions(
+                    method=method,
+                    as_published=as_published,
+                    time_limit_s=time_limit,
+                    bubble_pruning=not no_bubble_pruning,
+                    trials=trials,
+                ),
                 clock=clock,
                 inputs=inputs,
                 on_progress=ProgressLine(show, lambda: clock.elapsed_s),
@@ -118,10 +150,29 @@ def command(
         note(f"treadle does not have {' and '.join(missing)}: the plan can be simulated, not run")
     facts = summary(plan)
     if as_json:
-        print_json("plan-compression", {**facts, "plan": output})
+        print_json("plan-compression", {**facts, "tuned": tuned_facts(plan), "plan": output})
     else:
         describe(plan, facts)
+        print_tuned(plan)
         typer.echo(f"wrote {output}")
+
+
+@contextmanager
+def _trials(
+    problem: CompressionProblem, count: int, hardware: str | None, nodes: int | None, show: Callable[[str], None]
+) -> Iterator[Trials[CompressionDecisions] | None]:
+    """What measures `count` plans; None for none, and on ranks that only measure with the first."""
+    if not count:
+        yield None
+        return
+    from treadle.probe.resolve import load_hardware
+    from treadle.runtime.compression.trials import compression_trials
+    from treadle.runtime.trial_ranks import require_priced_here
+
+    profile = None if hardware is None else load_hardware(hardware, nodes)
+    require_priced_here(problem.ranks, profile)
+    with compression_trials(problem, count, problem.name if profile is None else profile.name, show) as trials:
+        yield trials
 
 
 def summary(plan: Plan[CompressionDecisions]) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -102,17 +103,22 @@ class CompressionPart(JobPart):
 
     def _plan(self, given: JobInputs, clock: Clock | None, on_progress: Callable[[Progress], None]) -> Plan:
         from treadle.planner.passes.compression.planning import CompressionOptions, plan_compression
+        from treadle.runtime.compression.trials import compression_trials
 
+        options = CompressionOptions() if given.limit_s is None else CompressionOptions(time_limit_s=given.limit_s)
         documents = {"trace": given.trace, "hardware": given.hardware, COSTS: given.others[COSTS]}
-        return plan_compression(
-            self._problem(given.trace, given.hardware, given.others, self.job.compressors),
-            options=CompressionOptions() if given.limit_s is None else CompressionOptions(time_limit_s=given.limit_s),
-            clock=clock,
-            inputs={
-                role: InputRef(file=f"{role}.json", digest=digest(document)) for role, document in documents.items()
-            },
-            on_progress=on_progress,
-        )
+        problem = self._problem(given.trace, given.hardware, given.others, self.job.compressors)
+        top = given.measure_top if problem.ranks > 1 else 0
+        with compression_trials(problem, top, given.hardware.name) if top else nullcontext() as trials:
+            return plan_compression(
+                problem,
+                options=replace(options, trials=trials),
+                clock=clock,
+                inputs={
+                    role: InputRef(file=f"{role}.json", digest=digest(document)) for role, document in documents.items()
+                },
+                on_progress=on_progress,
+            )
 
     def _problem(
         self, trace: Trace, hardware: Hardware, others: Inputs, compressors: Sequence[str]

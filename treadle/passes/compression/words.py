@@ -73,6 +73,8 @@ def reason(plan: Plan[CompressionDecisions]) -> str:
         return "a single rank exchanges no gradients"
     if not problem.compressors:
         return "the problem has no compressor"
+    if tuned := plan.provenance.tuned:
+        return f"of {many(len(tuned[0].measured), 'plan')} that were measured this one takes least time"
     if problem.compressions == 0:
         return "the problem allows no encoding (compressions: 0)"
     if not exposed:

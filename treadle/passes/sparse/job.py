@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -95,7 +96,8 @@ def _schemes_card(decisions: SparseDecisions) -> Card:
     embeddings = [each for each in decisions.gradients if each.name != OTHERS]
     sparse = [each for each in embeddings if each.scheme != DENSE.name]
     if not sparse:
-        return Card("sparse gradients", "none", None, "every gradient is predicted to take least time dense")
+        known = "measured" if decisions.measured else "predicted"
+        return Card("sparse gradients", "none", None, f"every gradient is {known} to take least time dense")
     schemes = ", ".join(dict.fromkeys(each.scheme for each in sparse))
     value = f"{len(sparse)} of {many(len(embeddings), 'embedding')}"
     return Card("sparse gradients", value, None, f"by {schemes}; all others are sent dense")
@@ -103,17 +105,24 @@ def _schemes_card(decisions: SparseDecisions) -> Card:
 
 def _plan(given: JobInputs, clock: Clock | None, on_progress: Callable[[Progress], None]) -> Plan:
     from treadle.planner.passes.sparse.extract import problem_of
-    from treadle.planner.passes.sparse.planning import plan_sparse
+    from treadle.planner.passes.sparse.planning import SparseOptions, plan_sparse
+    from treadle.runtime.sparse.trials import sparse_trials
 
     sparsity, costs = given.others[SPARSITY], given.others.get(COSTS)
     assert isinstance(sparsity, Sparsity)
     documents = {SPARSITY: sparsity, "hardware": given.hardware, **({COSTS: costs} if costs is not None else {})}
-    return plan_sparse(
-        problem_of(sparsity, given.hardware, costs if isinstance(costs, SparseCosts) else None),
-        clock=clock,
-        inputs={role: InputRef(file=f"{role}.json", digest=digest(document)) for role, document in documents.items()},
-        on_progress=on_progress,
-    )
+    problem = problem_of(sparsity, given.hardware, costs if isinstance(costs, SparseCosts) else None)
+    top = given.measure_top if problem.machines > 1 else 0
+    with sparse_trials(problem, top, given.hardware.name) if top else nullcontext() as trials:
+        return plan_sparse(
+            problem,
+            options=SparseOptions(trials=trials),
+            clock=clock,
+            inputs={
+                role: InputRef(file=f"{role}.json", digest=digest(document)) for role, document in documents.items()
+            },
+            on_progress=on_progress,
+        )
 
 
 def _decisions(plans: Mapping[str, Plan]) -> SparseDecisions:

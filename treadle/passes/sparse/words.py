@@ -55,13 +55,13 @@ def sent_bytes(decisions: SparseDecisions, scheme: str | None = None) -> int:
 
 
 def faster_in_any_order(decisions: SparseDecisions) -> dict[str, str]:
-    """The scheme of every gradient, by its name, that takes less time than that of the plan, and whose sums add the
-    participants in another order that is the same on all of them."""
+    """The scheme of every gradient, by its name, that takes less time than all that the plan may have, and whose sums
+    add the participants in another order that is the same on all of them."""
     found = {each.name: cheapest(each.costs, decisions.problem.machines, "same") for each in decisions.gradients}
     return {
         each.name: found[each.name].scheme
         for each in decisions.gradients
-        if found[each.name].time_ns < cost_of(each, each.scheme).time_ns
+        if found[each.name].time_ns < cheapest(each.costs, decisions.problem.machines, decisions.sums).time_ns
     }
 
 

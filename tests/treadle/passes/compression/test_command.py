@@ -17,6 +17,8 @@ from treadle.planner.documents.compression_costs import CompressionCosts, Curve
 from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.sources import load_named
+from treadle.planner.passes.compression.decisions import CompressionDecisions
+from treadle.runtime.compression import trials
 
 STEP_ON = ["--trace", "step.json", "--hardware", "hosts-2x2"]
 TRACE = ["plan", "compression", *STEP_ON, "--compressor", "dgc", "-o", "plan.json"]
@@ -111,6 +113,16 @@ def test_shipped_costs_have_no_collectives_which_are_those_of_one_machine(kind: 
         ("--trace step.json --hardware hosts-2x2", "--trace needs --hardware, for the links, and at least one"),
         ("--problem problem.json --hardware hosts-2x2", "--problem names its machine and its compressors"),
         ("--problem problem.json --as-published", "--as-published belongs to --method espresso or cupcake"),
+        ("--problem problem.json --top 3", "--top belongs to --measure"),
+        ("--problem problem.json --method cupcake --as-published --measure", "so it goes without --measure"),
+        (
+            "--trace step.json --hardware hosts-2x2 --compressor dgc --collectives x.json --measure",
+            "no planned allreduce",
+        ),
+        (
+            "--trace step.json --hardware hosts-2x2 --compressor dgc --measure",
+            "--measure: found 2 nodes in the profile",
+        ),
         ("--problem problem.json --no-bubble-pruning", "--no-bubble-pruning belongs to --method espresso"),
         ("--trace step.json --hardware hosts-2x2 --compressor dgc:2", "found 'dgc:2', expected a ratio above 0"),
         ("--trace step.json --hardware hosts-2x2 --compressor zip", "found zip, expected one with costs in AMD EPYC: "),
@@ -121,3 +133,36 @@ def test_what_does_not_go_together_is_refused(
 ) -> None:
     assert run(["plan", "compression", *options.split(), "-o", "plan.json"]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_measured_plans_are_taken_by_their_times_and_said(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def times(ask: object, show: object, rows: list[list[CompressionDecisions]]) -> list[list[float]]:
+        return [[1e6 + sum(group.compressor is not None for group in each.groups) for each in row] for row in rows]
+
+    monkeypatch.setattr(trials, "_times", times)
+    assert run([*PROBLEM, "--measure", "--top", "12"]) == 0
+    printed = capsys.readouterr().out
+    assert "compress     nothing: of 11 plans that were measured this one takes least time" in printed
+    assert "gradients: 11 ranked by timeline of an iteration on three layers, 11 measured, took the " in printed
+    assert run(["check", "plan.json"]) == 0
+    capsys.readouterr()
+    assert run([*PROBLEM, "--measure", "--json"]) == 0
+    [tuned] = json.loads(capsys.readouterr().out)["tuned"]
+    assert (tuned["ranked"], tuned["measured"]) == (11, 6)
+
+
+@pytest.mark.slow
+def test_processes_of_this_machine_measure_plans(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*PROBLEM, "--measure", "--top", "2"]) == 0
+    assert " ranked by timeline of an iteration on three layers, 2 measured, took the " in capsys.readouterr().out
+    assert run(["check", "plan.json"]) == 0
+    [tuned] = store.load(files / "plan.json", Plan).provenance.tuned
+    assert len(tuned.measured) == 2
+
+
+def test_a_single_rank_has_nothing_to_measure(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store.save(replace(small_problem(), machines=1, devices=1), files / "problem.json")
+    assert run([*PROBLEM, "--measure"]) == 2
+    assert "--measure: found a single rank, expected several, which exchange gradients" in capsys.readouterr().err

@@ -25,8 +25,10 @@ from treadle.planner.documents.job import Job
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
+from treadle.planner.passes.compression.decisions import CompressionDecisions
 from treadle.planner.passes.compression.extract import problem_of
 from treadle.planner.passes.compression.job import CompressionJob
+from treadle.runtime.compression import trials
 from treadle.runtime.launch import launch
 
 JOB = """
@@ -96,6 +98,20 @@ def test_the_plan_is_for_gradients_that_are_ready_at_once() -> None:
     assert found.startswith("$.decisions.problem.forward_ns: not what the inputs say now")
     exchange = PART.prediction({"compression": plan}).exchange_ms
     assert exchange == pytest.approx((plan.decisions.time_ns - problem.forward_ns) / 1e6)
+
+
+def test_a_job_that_measures_takes_the_fastest_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def times(ask: object, show: object, rows: list[list[CompressionDecisions]]) -> list[list[float]]:
+        assert [plan.problem.backward_ns for plan in rows[0]] == [0, 0]
+        return [[2.0, 1.0]]
+
+    monkeypatch.setattr(trials, "_times", times)
+    given = JobInputs(STEP, hardware("hosts-2x2"), {"costs": FREE}, None, measure_top=2)
+    (item,) = PART.plans(given)
+    plan = item.plan(None, lambda progress: None)
+    [tuned] = plan.provenance.tuned
+    assert (tuned.place, tuned.model) == (2, "timeline of an iteration on hosts-2x2")
+    assert check_plan(plan) == []
 
 
 def test_the_report_says_what_is_compressed_or_why_nothing_is() -> None:

@@ -13,7 +13,9 @@ from treadle.cli.main import run
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.sparsity import UnionCount
+from treadle.planner.passes.sparse.decisions import SparseDecisions
 from treadle.planner.passes.sparse.problem import SparseProblem
+from treadle.runtime.sparse import trials
 
 PROBLEM = ["plan", "sparse", "--problem", "problem.json", "-o", "plan.json"]
 RECORDED = ["plan", "sparse", "--sparsity", "sparsity.json", "--hardware", "hosts-2x2", "-o", "plan.json"]
@@ -111,6 +113,8 @@ def test_costs_make_the_work_of_schemes(files: Path, capsys: pytest.CaptureFixtu
         (["--problem", "problem.json", "--nodes", "2"], "--problem names its machine"),
         (["--problem", "sparsity.json"], "sparsity.json: $.kind: found 'sparsity' (text), expected 'sparse-problem'"),
         (["--sparsity", "sparsity.json", "--hardware", "hosts-2x2", "--costs", "absent"], "absent"),
+        (["--problem", "problem.json", "--top", "2"], "--top belongs to --measure"),
+        (["--sparsity", "sparsity.json", "--hardware", "hosts-2x2", "--measure"], "--measure: found 2 nodes in the"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_one_line(
@@ -118,3 +122,46 @@ def test_what_does_not_fit_is_one_line(
 ) -> None:
     assert run(["plan", "sparse", *options, "-o", "plan.json"]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_measured_schemes_are_taken_by_their_times_and_said(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def times(ask: object, show: object, rows: list[list[SparseDecisions]]) -> list[list[float]]:
+        return [[1.0 if each.gradients[0].scheme == "ranges" else 2.0 for each in row] for row in rows]
+
+    monkeypatch.setattr(trials, "_times", times)
+    assert run([*PROBLEM, "--measure", "--top", "19", "--any-order"]) == 0
+    printed = capsys.readouterr().out
+    assert "measured, took the " in printed
+    assert "other order" not in printed
+    plan = store.load(files / "plan.json", Plan)
+    assert plan.decisions.gradients[0].scheme == "ranges"
+    assert run(["check", "plan.json"]) == 0
+    assert run(["simulate", "plan.json"]) == 0
+    assert run(["generate", "plan.json", "-o", "hook"]) == 0
+    capsys.readouterr()
+    assert run([*PROBLEM, "--measure", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tuned"][0]["measured"] == 6
+
+
+def test_between_the_ranks_of_one_node_there_is_nothing_to_measure(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = store.load(files / "problem.json", SparseProblem)
+    table = replace(one.gradients[0], unions=(1000,), even=(1000,), hashed=(1000,))
+    store.save(replace(one, machines=1, gradients=(table,)), files / "problem.json")
+    assert run([*PROBLEM, "--measure"]) == 2
+    assert "--measure: found a single node, expected several, between which schemes" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_processes_of_this_machine_measure_schemes(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = store.load(files / "problem.json", SparseProblem)
+    small = replace(one.gradients[0], units=20_000)
+    store.save(replace(one, gradients=(small, replace(small, name="other", form="dense"))), files / "problem.json")
+    assert run([*PROBLEM, "--measure", "--top", "3"]) == 0
+    assert f" ranked by prices of sparse schemes on {one.name}, 3 measured, took the " in capsys.readouterr().out
+    plan = store.load(files / "plan.json", Plan)
+    assert [len(each.measured) for each in plan.provenance.tuned[:2]] == [3, 3]
+    assert run(["check", "plan.json"]) == 0

@@ -24,6 +24,7 @@ from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
 from treadle.planner.passes.sparse.decisions import SparseDecisions
 from treadle.planner.passes.sparse.job import OTHERS, SparseJob
+from treadle.runtime.sparse import trials
 
 JOB = """
 kind: job
@@ -91,6 +92,22 @@ def test_a_job_may_have_the_section_and_without_it_no_part() -> None:
     ):
         with pytest.raises(InputError, match=message):
             store.loads(JOB + section, "job.yaml", Job)
+
+
+def test_a_job_that_measures_takes_the_fastest_schemes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def times(ask: object, show: object, rows: list[list[SparseDecisions]]) -> list[list[float]]:
+        return [[float(len(row) - place) for place in range(len(row))] for row in rows]
+
+    monkeypatch.setattr(trials, "_times", times)
+    (tmp_path / "hosts.yaml").write_text(HOSTS)
+    _, given, _ = planned(tmp_path, store.load(tmp_path / "hosts.yaml", Hardware))
+    (item,) = PART.plans(given._replace(measure_top=2))
+    plan = item.plan(None, lambda progress: None)
+    assert {each.model for each in plan.provenance.tuned} == {
+        "prices of sparse schemes on two hosts with one device each"
+    }
+    assert [each.place for each in plan.provenance.tuned[:3]] == [2, 2, 2]
+    assert check_plan(plan) == []
 
 
 def test_what_is_recorded_are_the_batches_that_the_ranks_train_on(tmp_path: Path) -> None:

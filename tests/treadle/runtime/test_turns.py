@@ -1,0 +1,23 @@
+"""Calls in turns: each once a round, none always after the same one, the first round not counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from treadle.runtime.turns import in_turns, slowest
+
+
+def test_every_call_has_its_turn_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch import distributed
+
+    order: list[str] = []
+    monkeypatch.setattr(distributed, "barrier", lambda: order.append("|"))
+    times = in_turns([lambda: order.append("a"), lambda: order.append("b"), lambda: order.append("c")], 2)
+    assert "".join(order) == "|a|b|c|b|c|a|c|a|b"
+    assert [len(each) for each in times] == [2, 2, 2]
+
+
+def test_the_slowest_rank_of_a_round_counts_and_the_median_over_rounds() -> None:
+    first = [[10, 20, 90], [1, 1, 1]]
+    second = [[30, 10, 10], [2, 1, 3]]
+    assert slowest([first, second]) == [30, 2]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.planner.passes.fusion.by_hand import sgd
 from treadle.codegen.fusion.lower import Lowered
-from treadle.planner.errors import InputError
+from treadle.planner.errors import InputError, LimitError
 from treadle.planner.passes import pass_of
 from treadle.planner.passes.fusion.check import check
 from treadle.planner.passes.fusion.notation import notation
@@ -119,3 +119,27 @@ def test_a_record_of_other_times_than_the_plan_has_is_found(tried: list[str]) ->
     other = msgspec.structs.replace(plan.decisions, measured_ns={plan.provenance.tuned[0].chosen: 1})
     (finding,) = pass_of(plan).check_certificate(msgspec.structs.replace(plan, decisions=other))
     assert finding == "provenance: schedule with other times than those that the plan measured"
+
+
+def test_an_interrupt_keeps_what_was_compiled_by_then(tried: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    found = rank_schedules(
+        FusionProblem(sgd("ar"), Bindings({"N": 1 << 20}, 4), load_hardware("switch4", None)), clock=clock
+    )
+    built = choose.build
+
+    def interrupted(lowered: Lowered, target: str) -> Compiled:
+        if clock.stop.is_set():
+            raise LimitError("g++ was killed by signal 2")
+        clock.stop.set()
+        return built(lowered, "process")
+
+    monkeypatch.setattr(choose, "build", interrupted)
+    monkeypatch.setattr(choose.os, "cpu_count", lambda: 1)
+    found, tuned = choose.measured(found, 3, clock=clock)
+    plan = plan_of(found, {}, tuned)
+    assert (plan.provenance.interrupted, plan.provenance.limit_fired) == (True, False)
+    assert [len(each.measured) for each in tuned] == [1]
+    assert all(each.excluded is None for each in tuned[0].ranked)
+    with pytest.raises(LimitError, match="interrupted before any schedule was measured"):
+        choose.measured(found, 3, clock=clock)

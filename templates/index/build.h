@@ -35,7 +35,7 @@ public:
     uint64_t fill(const InnerNode& node, Range range, Block block, const uint64_t* keys, const uint64_t* payloads,
                   uint64_t n, uint64_t most, Child* out) {
         std::vector<Block> blocks;
-        choose(node, block, keys, n, most, blocks);
+        choose(node, block, keys, n, block.width, most, blocks);
         const uint64_t* end = keys + n;
         for (const Block& each : blocks) {
             const uint64_t after = each.slot + each.width;
@@ -102,20 +102,21 @@ private:
         return Model::over({keys[n / 2] - 1, keys[n / 2]}, 2);
     }
 
-    // Appends the blocks that become children, and returns what an operation costs in them on average.
-    double choose(const InnerNode& node, Block block, const uint64_t* keys, uint64_t n, uint64_t most,
+    // Appends the blocks of `whole` slots that become children, and returns what an operation costs in them on average.
+    double choose(const InnerNode& node, Block block, const uint64_t* keys, uint64_t n, uint64_t whole, uint64_t most,
                   std::vector<Block>& blocks) {
-        const double alone = block.width <= most || nearly_empty(n) ? cost_of_leaf(node, block, keys, n) : INFINITY;
-        if (block.width == 1 || !n || (logs() && alone == 0)) {
+        const bool may = block.width <= most || (block.width < whole && nearly_empty(n));
+        const double alone = may ? cost_of_leaf(node, block, keys, n) : INFINITY;
+        if (block.width == 1 || (may && !n) || (logs() && alone == 0)) {
             blocks.push_back(block);
             return std::isinf(alone) ? 2 * LEVEL_COST : alone;
         }
         const size_t before = blocks.size();
         const uint64_t half = block.width / 2, middle = block.slot + half;
         const uint64_t left = uint64_t(first_at(node, keys, keys + n, middle) - keys);
-        double cost = choose(node, {block.slot, half}, keys, left, most, blocks) * double(left);
-        cost += choose(node, {middle, half}, keys + left, n - left, most, blocks) * double(n - left);
-        cost = (cost + MEMORY_COST * sizeof(DataNode) * double(total_)) / double(n);
+        double cost = choose(node, {block.slot, half}, keys, left, whole, most, blocks) * double(left);
+        cost += choose(node, {middle, half}, keys + left, n - left, whole, most, blocks) * double(n - left);
+        cost = (cost + MEMORY_COST * sizeof(DataNode) * double(total_)) / double(n ? n : 1);
         if (alone > cost) return cost;
         blocks.resize(before);
         blocks.push_back(block);

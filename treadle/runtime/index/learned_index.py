@@ -227,9 +227,8 @@ class LearnedIndex:
         ops = np.ascontiguousarray(operations.ops, np.uint8)
         keys, payloads = as_keys(operations.keys), as_payloads(operations.payloads, operations.keys)
         if len(ops) != len(keys) or ops.max(initial=0) >= len(WORDS) or not 1 <= windows <= max(1, len(ops)):
-            raise InputError(
-                f"found {len(ops)} operations up to {ops.max(initial=0)} of {len(keys)} keys in {windows} windows"
-            )
+            what = f"{len(ops)} operations from 0 to {ops.max(initial=0)} of {len(keys)} keys"
+            raise InputError(f"found {what} in {windows} windows")
         times, answers = np.zeros(windows, np.uint64), np.zeros(1, np.uint64)
         with self._lock:
             result = self._library.treadle_index_run(

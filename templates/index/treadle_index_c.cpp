@@ -40,6 +40,8 @@ struct Scanned {
 
 }  // namespace
 
+#pragma GCC visibility push(default)
+
 extern "C" {
 
 typedef struct {

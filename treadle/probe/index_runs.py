@@ -13,7 +13,7 @@ import numpy as np
 from treadle.host.cache_folder import make_private
 from treadle.planner.documents.files import write_text
 from treadle.planner.documents.index_model import ParameterBuckets
-from treadle.planner.errors import InputError
+from treadle.planner.errors import InputError, LimitError
 from treadle.planner.passes.index.baseline import MeasuredTrace
 from treadle.planner.passes.index.buckets import buckets_of
 from treadle.planner.passes.index.configurations import IndexConfiguration, grid
@@ -21,13 +21,14 @@ from treadle.planner.passes.index.operations import Workload
 from treadle.planner.passes.index.picture import picture
 from treadle.probe.index_traces import IndexTrace, trace_of
 
-RunIndex = Callable[[IndexConfiguration, Workload, float], float]
-"""Takes a configuration, a workload and its share of inserts; gives ns of all operations."""
+RunIndex = Callable[[IndexConfiguration, Workload, float], float | None]
+"""Takes a configuration, a workload and its share of inserts; gives ns of all operations, or None where it does not
+run."""
 OnTrace = Callable[[int, float], None]
 
 
 class TraceRuns(NamedTuple):
-    """What one trace took: ns for each place in the grid, and the first of them once more at the end."""
+    """What one trace took: ns for each place in the grid that ran, and the first of them once more at the end."""
 
     number: int
     ns: dict[int, float]
@@ -54,7 +55,7 @@ class KeptRuns:
         """Add traces until all together took `seconds`, or until `ended`.
 
         `on_trace` gets the traces that there are and the seconds that are left. Raises InputError where the file cannot
-        be written.
+        be written, LimitError where memory is too short for any.
         """
         while (left := seconds - sum(each.seconds for each in self.runs)) > 0 and not ended():
             on_trace(len(self.runs), left)
@@ -63,10 +64,12 @@ class KeptRuns:
             ns = _measured(trace, run, ended)
             if ns is None:
                 return
-            again = run(grid()[trace.places[0]], trace.workload, trace.insert_share)
-            self._keep(TraceRuns(trace.number, ns, again, round(monotonic() - start, 3)))
+            again = run(grid()[next(iter(ns))], trace.workload, trace.insert_share)
+            self._keep(TraceRuns(trace.number, ns, again or ns[next(iter(ns))], round(monotonic() - start, 3)))
 
-    def traces(self, parameters: tuple[ParameterBuckets, ...], on_trace: OnTrace) -> Iterator[MeasuredTrace]:
+    def traces(
+        self, parameters: tuple[ParameterBuckets, ...], on_trace: Callable[[int, int], None]
+    ) -> Iterator[MeasuredTrace]:
         """All of them with their pictures, which are drawn now."""
         buckets = np.array([buckets_of(parameters, each) for each in grid()])
         for runs in self.runs:
@@ -96,7 +99,11 @@ def _measured(trace: IndexTrace, run: RunIndex, ended: Callable[[], bool]) -> di
     for place in trace.places:
         if ended():
             return None
-        found[place] = run(grid()[place], trace.workload, trace.insert_share)
+        ns = run(grid()[place], trace.workload, trace.insert_share)
+        if ns is not None:
+            found[place] = ns
+    if not found:
+        raise LimitError(f"no configuration of an index of {len(trace.workload.keys)} keys fits into memory")
     return found
 
 
@@ -108,7 +115,7 @@ def _read(path: Path) -> Iterator[TraceRuns]:
     for number, line in enumerate(lines):
         try:
             runs = _from_json(json.loads(line))
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return
         if runs.number != number:
             return

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from treadle.host.cache_folder import make_private
-from treadle.planner.documents.files import write_text
 from treadle.planner.documents.index_model import ParameterBuckets
 from treadle.planner.errors import InputError, LimitError
 from treadle.planner.passes.index.baseline import MeasuredTrace
@@ -85,12 +84,19 @@ class KeptRuns:
             )
 
     def _keep(self, runs: TraceRuns) -> None:
+        whole = "".join(map(_line, self.runs)).encode()
         try:
             make_private(self._path.parent)
+            with open(self._path, "ab") as stream:
+                stream.truncate(len(whole))
+                stream.write(_line(runs).encode())
         except OSError as error:
             raise InputError(f"cannot write: {error.strerror or error}", where=str(self._path)) from error
         self.runs.append(runs)
-        write_text(self._path, "".join(f"{json.dumps(each._asdict())}\n" for each in self.runs))
+
+
+def _line(runs: TraceRuns) -> str:
+    return f"{json.dumps(runs._asdict())}\n"
 
 
 def _measured(trace: IndexTrace, run: RunIndex, ended: Callable[[], bool]) -> dict[int, float] | None:
@@ -118,6 +124,8 @@ def _read(path: Path) -> Iterator[TraceRuns]:
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return
         if runs.number != number:
+            return
+        if line != _line(runs)[:-1]:
             return
         yield runs
 

@@ -21,7 +21,7 @@ def record_findings(plan: Plan[IndexDecisions]) -> Iterator[str]:
     if plan.certificate.lower_bound > problem.loop_ns:
         claimed = f"lower bound {plan.certificate.lower_bound:g} ns"
         yield f"certificate: {claimed}, reading the operations was measured to take {problem.loop_ns} ns"
-    if (provenance.limit_fired or provenance.interrupted) != problem.cut_short:
+    if problem.top and (provenance.limit_fired or provenance.interrupted) != problem.cut_short:
         stated = "a limit or Ctrl-C" if provenance.limit_fired or provenance.interrupted else "nothing"
         yield f"provenance: {stated} ended the work, the problem has cut_short {str(problem.cut_short).lower()}"
     if len(provenance.tuned) != min(problem.top, 1):
@@ -57,6 +57,10 @@ def _other(problem: IndexProblem, ranked: RankedChoice, candidate: IndexCandidat
     for name, expected in stated.items():
         if (found := getattr(ranked, name)) != expected:
             return f"{name}: found {found}, expected {expected}"
-    if (ranked.excluded is None) != is_allowed(problem, candidate):
-        return f"excluded: found {ranked.excluded}, expected {'a reason' if ranked.excluded is None else 'none'}"
-    return ""
+    if candidate.failed is not None or is_allowed(problem, candidate):
+        return "" if ranked.excluded == candidate.failed else f"excluded: {_found(ranked)}{candidate.failed or 'none'}"
+    return "" if ranked.excluded is not None else f"excluded: {_found(ranked)}a reason, since it is over the memory"
+
+
+def _found(ranked: RankedChoice) -> str:
+    return f"found {ranked.excluded or 'none'}, expected "

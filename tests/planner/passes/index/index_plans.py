@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.index.configurations import IndexConfiguration, grid
@@ -15,8 +16,8 @@ from treadle.planner.passes.index.problem import (
     VERSION,
     DrawnWorkload,
     IndexCandidate,
+    IndexMeasurement,
     IndexProblem,
-    Measurement,
 )
 
 DRAW = DrawnWorkload(family="books", bulk=100, operations=40, insert_share=0.5, seed=7)
@@ -25,11 +26,11 @@ MEASURED = (5, 6, 4, 9, 3, 2, 8, 1, 7, 5.5, 20, 30)
 """Throughputs of twelve configurations: those predicted to be best are not those that are measured to be."""
 
 
-def measurement(time_ns: int, size: int = 2400, windows: int = 4, load_ns: int = 500) -> Measurement:
+def measurement(time_ns: int, size: int = 2400, windows: int = 4, load_ns: int = 500) -> IndexMeasurement:
     """A run of `time_ns` in windows of which the last has what is left over."""
     each = time_ns // windows
     parts = (*(each,) * (windows - 1), time_ns - each * (windows - 1))
-    return Measurement(load_ns=load_ns, windows_ns=parts, bytes=size)
+    return IndexMeasurement(load_ns=load_ns, windows_ns=parts, bytes=size)
 
 
 def problem_of(
@@ -38,22 +39,26 @@ def problem_of(
     *,
     sizes: Sequence[int] = (),
     top: int | None = None,
+    failing: Sequence[int] = (),
     configurations: Sequence[IndexConfiguration] = grid(),
-    **fields: object,
+    **fields: Any,
 ) -> IndexProblem:
-    """Predicted ns, and measured ns and bytes, of the configurations in their order; the `top` best predicted ones are
-    measured, by default all that have a time."""
+    """Predicted ns, and measured ns and bytes, of the configurations in their order; the `top` best predicted ones that
+    are not among the `failing` are measured, by default all that have a time."""
     top = len(times) if top is None else top
-    order = sorted(range(len(predicted)), key=lambda place: predicted[place])[:top]
+    order = sorted(range(len(predicted)), key=lambda place: predicted[place])
+    measured = [place for place in order if place not in failing][:top]
+    tried = order[: order.index(measured[-1]) + 1 if len(measured) == top and measured else top and len(order)]
     candidates = tuple(
         IndexCandidate(
             configuration=configurations[place],
             predicted_ns=float(ns),
-            measured=measurement(times[place], sizes[place] if sizes else 2400) if place in order else None,
+            measured=measurement(times[place], sizes[place] if sizes else 2400) if place in measured else None,
+            failed="no memory" if place in tried and place in failing else None,
         )
         for place, ns in enumerate(predicted)
     )
-    shared: dict[str, object] = {
+    shared: dict[str, Any] = {
         "version": VERSION,
         "name": "small",
         "workload": DRAW,
@@ -68,10 +73,10 @@ def problem_of(
         "top": top,
         "loop_ns": 7 if top else 0,
     }
-    return IndexProblem(**{**shared, **fields})  # type: ignore[arg-type]
+    return IndexProblem(**{**shared, **fields})
 
 
-def twelve(top: int, **fields: object) -> IndexProblem:
+def twelve(top: int, **fields: Any) -> IndexProblem:
     """The twelve configurations: operations that run at a throughput t take 10 ms / t."""
     predicted, times = ([round(10_000_000 / each) for each in row] for row in (PREDICTED, MEASURED))
     return problem_of(predicted, times, top=top, **fields)
@@ -102,18 +107,20 @@ def by_hand() -> IndexDecisions:
 
 
 def random_problem(rng: random.Random) -> IndexProblem:
-    """A sound problem, with ties, and with a memory ratio that some measured configuration keeps."""
+    """A sound problem, with ties, with configurations that do not run, and with a memory ratio that some keep."""
     count = rng.randint(1, 14)
     configurations = rng.sample(grid(), count)
     predicted = [rng.choice((0.25, 1.5)) * rng.randint(1, 12) for _ in range(count)]
     times, sizes = [rng.randint(4, 12) for _ in range(count)], [rng.randint(1900, 1940) for _ in range(count)]
-    top = rng.randint(0, count + 2)
-    problem = problem_of(predicted, times, sizes=sizes, top=top, configurations=configurations, loop_ns=0)
+    top, failing = rng.randint(0, count + 2), rng.sample(range(count), rng.randint(0, count // 2))
+    problem = problem_of(
+        predicted, times, sizes=sizes, top=top, failing=failing, configurations=configurations, loop_ns=0
+    )
     if not top:
         return problem
     measured = [each.measured.bytes for each in problem.candidates if each.measured is not None]
     ratio = rng.choice((None, (min(measured) + rng.randint(1, 40)) / (16 * problem.keys_at_end)))
     return problem_of(
-        predicted, times, sizes=sizes, top=top, configurations=configurations,
+        predicted, times, sizes=sizes, top=top, failing=failing, configurations=configurations,
         loop_ns=rng.randint(0, 12), max_memory_ratio=ratio,
     )  # fmt: skip

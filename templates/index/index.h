@@ -98,14 +98,15 @@ private:
         return of;
     }
 
-    // A new tree, so that all memory of the old one returns; without memory for it the old one stays.
+    // A new tree in memory of its own, so that all of the old one returns; without memory for it the old one stays.
     void forget() noexcept {
-        if (inside::is_leaf(root_)) return;
+        if (context_.memory.held() <= inside::Memory::LITTLE) return;
+        inside::Memory old;
+        old.swap(context_.memory);
         try {
-            const inside::Child made = inside::Builder(context_, 0).build(range_, nullptr, nullptr, 0);
-            inside::drop(context_, root_);
-            root_ = made;
+            root_ = inside::Builder(context_, 0).build(range_, nullptr, nullptr, 0);
         } catch (const std::bad_alloc&) {
+            old.swap(context_.memory);
         }
     }
 

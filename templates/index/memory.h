@@ -3,10 +3,19 @@ namespace inside {
 
 class Memory {
 public:
+    static constexpr size_t LITTLE = 1 << 14;  // what an empty index may hold
+
     Memory() = default;
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;
-    ~Memory() { release(); }
+    ~Memory() {
+        for (Chunk* list : {chunks_, large_})
+            while (list) {
+                Chunk* next = list->next;
+                discard(list);
+                list = next;
+            }
+    }
 
     // Aligned to 64 bytes from that size on. Raises std::bad_alloc.
     void* take(size_t bytes) {
@@ -30,18 +39,15 @@ public:
         push(block, kind);
     }
 
-    // Everything that was taken, at once.
-    void release() noexcept {
-        for (Chunk** list : {&chunks_, &large_})
-            while (*list) {
-                Chunk* next = (*list)->next;
-                discard(*list);
-                *list = next;
-            }
-        for (Free*& list : free_) list = nullptr;
-        filled_ = 0;
-        at_ = end_ = nullptr;
-        held_ = used_ = 0;
+    void swap(Memory& other) noexcept {
+        std::swap(chunks_, other.chunks_);
+        std::swap(large_, other.large_);
+        std::swap(at_, other.at_);
+        std::swap(end_, other.end_);
+        std::swap(free_, other.free_);
+        std::swap(filled_, other.filled_);
+        std::swap(held_, other.held_);
+        std::swap(used_, other.used_);
     }
 
     size_t held() const { return held_; }  // bytes from operator new

@@ -44,18 +44,14 @@ inline bool counted(const Settings& settings, int family) {
     const size_t before = taken;
     {
         Index index(settings);
-        for (int i = 0; i < 60000; ++i) {
+        for (int i = 0; i < 20000; ++i) {
             index.insert(key_of(family, random), 1);
             if (i % 3 == 0) index.erase(key_of(family, random));
-            if (i % 1000 == 0 && index.bytes() - sizeof(Index) != taken - before) return false;
+            if (i % 1000 == 0 && index.bytes() - sizeof(Index) != taken - before) return std::puts("other bytes"), false;
         }
-        size_t bytes[2];
-        for (size_t& each : bytes) {  // what was erased is used again
-            while (index.size()) index.erase(index.begin().key());
-            for (int i = 0; i < 20000; ++i) index.insert(random(), 1);
-            each = index.bytes();
-        }
-        if (bytes[1] > bytes[0] + bytes[0] / 4) return false;
+        uint64_t key, payload;
+        while (index.scan(0, 1, &key, &payload)) index.erase(key);
+        if (index.bytes() > sizeof(Index) + inside::Memory::LITTLE) return std::puts("an empty index holds memory"), false;
     }
     return taken == before;
 }
@@ -66,7 +62,7 @@ inline bool survives(const Settings& settings, int family) {
     std::map<uint64_t, uint64_t> map;
     Index index(settings);
     unsigned failures = 0;
-    for (int i = 0; i < 3000; ++i) {
+    for (int i = 0; i < 1500; ++i) {
         const uint64_t key = key_of(family, random);
         for (long some = 0;; ++some) {
             allowed = some;

@@ -16,7 +16,7 @@ from treadle.planner.documents.explain import short
 from treadle.planner.errors import InputError
 from treadle.planner.passes.index.configurations import IndexConfiguration
 from treadle.planner.passes.index.operations import WORDS, Keys, Operations
-from treadle.runtime.index.batches import as_key, as_keys, as_payloads
+from treadle.runtime.index.batches import address, as_key, as_keys, as_payloads
 from treadle.runtime.index.library import (
     COUNTS,
     NEW_KEYS,
@@ -74,16 +74,14 @@ class LearnedIndex:
         flags: of treadle.runtime.index.library, to compare how an index may be built.
         library: another compiled text of the same functions.
 
-        Raises InputError for a share outside [0, 1], MissingBackendError without a compiler.
+        Raises InputError for a configuration that no plan may have, MissingBackendError without a compiler.
         """
-        if not 0 <= insert_share <= 1:
-            raise InputError(f"found {short(insert_share)} as the share of inserts, expected 0 to 1")
         self._library: Library = load_library() if library is None else library
         settings = settings_of(configuration, insert_share, flags | (NEW_KEYS if unique else 0))
         handle = self._library.treadle_index_new(ctypes.byref(settings))
         require_memory(handle is not None, "started")
-        self._handle = ctypes.c_void_p(handle)
-        self._free = weakref.finalize(self, self._library.treadle_index_free, self._handle)
+        self._handle: int | None = handle
+        self._free = weakref.finalize(self, self._library.treadle_index_free, handle)
         self._lock = RLock()
         self._one = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint8()
         self._places = tuple(map(ctypes.addressof, self._one))
@@ -91,6 +89,7 @@ class LearnedIndex:
     def close(self) -> None:
         """Free the memory; calls are refused afterwards."""
         with self._lock:
+            self._handle = None
             self._free()
 
     def __enter__(self) -> LearnedIndex:
@@ -105,8 +104,8 @@ class LearnedIndex:
         raise InputError("found an index to be copied or pickled; its items can be")
 
     @property
-    def _open(self) -> ctypes.c_void_p:
-        if not self._free.alive:
+    def _open(self) -> int:
+        if self._handle is None:
             raise InputError("the index is closed")
         return self._handle
 
@@ -116,7 +115,7 @@ class LearnedIndex:
         loaded = as_keys(keys)
         values = as_payloads(payloads, loaded)
         with self._lock:
-            result = self._library.treadle_index_load(self._open, loaded.ctypes.data, values.ctypes.data, len(loaded))
+            result = self._library.treadle_index_load(self._open, address(loaded), address(values), len(loaded))
         if result == 1:
             raise InputError("found keys to load that do not ascend, expected each key above the one in front of it")
         if result == 2:
@@ -129,7 +128,7 @@ class LearnedIndex:
         payloads, found = np.zeros(len(asked), np.uint64), np.empty(len(asked), np.bool_)
         with self._lock:
             self._library.treadle_index_lookup(
-                self._open, asked.ctypes.data, len(asked), payloads.ctypes.data, found.ctypes.data
+                self._open, address(asked), len(asked), address(payloads), address(found)
             )
         return payloads, found
 
@@ -140,7 +139,7 @@ class LearnedIndex:
         new = np.zeros(len(added), np.bool_)
         with self._lock:
             result = self._library.treadle_index_insert(
-                self._open, added.ctypes.data, values.ctypes.data, len(added), new.ctypes.data
+                self._open, address(added), address(values), len(added), address(new)
             )
         require_memory(result != NO_MEMORY, f"inserted {len(added)} keys")
         return new
@@ -150,7 +149,7 @@ class LearnedIndex:
         gone = as_keys(keys)
         there = np.empty(len(gone), np.bool_)
         with self._lock:
-            self._library.treadle_index_erase(self._open, gone.ctypes.data, len(gone), there.ctypes.data)
+            self._library.treadle_index_erase(self._open, address(gone), len(gone), address(there))
         return there
 
     def scan(self, start: int, count: int) -> tuple[Keys, Keys]:
@@ -160,9 +159,8 @@ class LearnedIndex:
         with self._lock:
             most = min(count, len(self))
             keys, payloads = np.empty(most, np.uint64), np.empty(most, np.uint64)
-            found = self._library.treadle_index_scan(
-                self._open, as_key(start), most, keys.ctypes.data, payloads.ctypes.data
-            )
+            found = self._library.treadle_index_scan(self._open, as_key(start), most, address(keys), address(payloads))
+        require_memory(found != NO_MEMORY, f"scanned {most} keys")
         return keys[:found], payloads[:found]
 
     def items(self) -> Iterator[tuple[int, int]]:
@@ -193,10 +191,11 @@ class LearnedIndex:
         return payload
 
     def _looked_up(self, key: int) -> int | None:
-        one = as_key(key)
+        if type(key) is not int or not 0 <= key <= LATEST:  # as_key takes as long as the call
+            key = as_key(key)
         asked, payload, found = self._one
         with self._lock:
-            asked.value = one
+            asked.value = key
             self._library.treadle_index_lookup(self._open, self._places[0], 1, *self._places[1:])
             return payload.value if found.value else None
 
@@ -225,18 +224,17 @@ class LearnedIndex:
         ops = np.ascontiguousarray(operations.ops, np.uint8)
         keys, payloads = as_keys(operations.keys), as_payloads(operations.payloads, operations.keys)
         if len(ops) != len(keys) or ops.max(initial=0) >= len(WORDS) or not 1 <= windows <= max(1, len(ops)):
-            raise InputError(
-                f"found {len(ops)} operations up to {ops.max(initial=0)} of {len(keys)} keys in {windows} windows"
-            )
+            what = f"{len(ops)} operations from 0 to {ops.max(initial=0)} of {len(keys)} keys"
+            raise InputError(f"found {what} in {windows} windows")
         times, answers = np.zeros(windows, np.uint64), np.zeros(1, np.uint64)
         with self._lock:
             result = self._library.treadle_index_run(
                 self._open,
-                *(each.ctypes.data for each in (ops, keys, payloads)),
+                *(address(each) for each in (ops, keys, payloads)),
                 len(ops),
                 windows,
-                times.ctypes.data,
-                answers.ctypes.data,
+                address(times),
+                address(answers),
             )
         require_memory(result == 0, f"executed {len(ops)} operations")
         return RunOfOperations(times, int(answers[0]))

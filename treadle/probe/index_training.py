@@ -187,7 +187,7 @@ def _loss(
     trace_of = torch.repeat_interleave(torch.arange(len(batch)), torch.tensor(sizes))
     logs = torch.cat([data.logs[each] for each in batch])
     classes = torch.cat([data.classes[each] for each in batch])
-    pictures = torch.stack([_varied(data.pictures[each], dice) for each in batch])
+    pictures = _varied(data.pictures[batch], dice)
     buckets = torch.cat([data.buckets[each] for each in batch])
     logits = network(pictures, data.totals[batch], trace_of, buckets, dice)
     expected = torch.softmax(logits, dim=1) @ centres
@@ -204,12 +204,12 @@ def _blurred(classes: torch.Tensor, count: int) -> torch.Tensor:
     return torch.softmax(-0.5 * (apart / BLUR) ** 2, dim=1)
 
 
-def _varied(drawn: torch.Tensor, dice: torch.Generator) -> torch.Tensor:
-    """The picture of a trace that takes as long: time bins in another order, and in one of two cases ranks from the
-    other end."""
-    order = torch.randperm(drawn.shape[2], generator=dice)
-    varied = torch.stack([drawn[0][:, order], drawn[1][:, order], drawn[2]])
-    return varied.flip(1) if torch.rand((), generator=dice) < 0.5 else varied
+def _varied(pictures: torch.Tensor, dice: torch.Generator) -> torch.Tensor:
+    """Pictures of traces that take as long: time bins in another order, and in one of two cases ranks from the other
+    end."""
+    order = torch.randperm(pictures.shape[3], generator=dice)
+    varied = torch.cat([pictures[:, :2][..., order], pictures[:, 2:]], dim=1)
+    return varied.flip(2) if torch.rand((), generator=dice) < 0.5 else varied
 
 
 @contextmanager

@@ -1,0 +1,117 @@
+"""Ranked by the evaluator, then measured: the trace subset on the real index, with the configurations that are
+predicted to be best (MAPLE, "Overview")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+from msgspec.structs import replace
+
+from treadle.passes.index.inputs import GivenWorkload
+from treadle.passes.index.words import ratio
+from treadle.planner.documents.index_model import IndexModel
+from treadle.planner.errors import InputError
+from treadle.planner.passes.index.configurations import grid
+from treadle.planner.passes.index.evaluator import predicted_ns as evaluated
+from treadle.planner.passes.index.operations import Workload
+from treadle.planner.passes.index.problem import VERSION, IndexCandidate, IndexProblem, Measurement
+from treadle.planner.search.clock import Clock
+from treadle.planner.search.top import Outcome, Predicted, measure_top
+
+REPEATS = 3
+"""Runs of each configuration, of which the median counts."""
+WINDOWS = 16
+"""Equal parts of the trace subset whose times are recorded."""
+LOAD_NS = 100.0
+"""Bulk loading of a key, about: only to see beforehand whether the first measurement fits the limit."""
+KEPT = 0.05
+"""The share of the time limit that is kept for checking and writing the plan."""
+
+
+def ranked_problem(given: GivenWorkload, subset: Workload, model: IndexModel) -> IndexProblem:
+    """All configurations with what `model` predicts for `subset`, the first operations of the workload; none is
+    measured."""
+    configurations = grid()
+    counts = subset.counts()
+    return IndexProblem(
+        version=VERSION,
+        name=given.name,
+        workload=given.source,
+        bulk=len(subset.keys),
+        **counts._asdict(),
+        whole=len(given.workload.operations.ops),
+        keys_at_end=subset.keys_at_end(),
+        machine=model.machine,
+        model=model.name,
+        candidates=tuple(
+            IndexCandidate(configuration=configuration, predicted_ns=predicted)
+            for configuration, predicted in zip(
+                configurations, evaluated(model, subset, configurations), strict=True
+            )
+        ),
+        top=0,
+    )
+
+
+def measured_problem(
+    problem: IndexProblem,
+    subset: Workload,
+    top: int,
+    max_memory_ratio: float | None,
+    clock: Clock,
+    on_measured: Callable[[int, str], None],
+) -> IndexProblem | None:
+    """The same with the `top` best predicted configurations measured here, fewer where the time of `clock` or Ctrl-C
+    ends it after the first; None where not even one would end in time.
+
+    on_measured: called with the number and the name of each.
+    """
+    from treadle.probe.local import cpu_model
+    from treadle.runtime.index.measure import loop_ns, measured
+
+    candidates, problem = problem.candidates, replace(problem, max_memory_ratio=max_memory_ratio)
+    choices = [Predicted(each.name, each.predicted_ns) for each in candidates]
+    expected_s = REPEATS * (min(each.ns for each in choices) + LOAD_NS * problem.bulk) / 1e9
+    if not _time_left(clock, expected_s):
+        return None
+    share, windows = problem.inserts / problem.operations, min(WINDOWS, problem.operations)
+    found: dict[int, Measurement] = {}
+    longest_s = 0.0
+
+    def measure(place: int) -> Outcome:
+        nonlocal longest_s
+        began = monotonic()
+        one = measured(
+            candidates[place].configuration, subset, windows=windows, repeats=REPEATS, insert_share=share
+        )
+        longest_s = max(longest_s, monotonic() - began)
+        found[place] = one
+        on_measured(len(found), choices[place].name)
+        return Outcome(one.time_ns, over_memory(problem, one))
+
+    try:
+        measure_top("configuration", problem.model, choices, top, measure, lambda: not _time_left(clock, longest_s))
+    except InputError:
+        if not found:  # otherwise all of them take too much memory, which the planner explains
+            raise
+    return replace(
+        problem,
+        candidates=tuple(replace(each, measured=found.get(place)) for place, each in enumerate(candidates)),
+        top=top,
+        cut_short=len(found) < min(top, len(candidates)),
+        loop_ns=loop_ns(subset),
+        machine=cpu_model(),
+    )
+
+
+def over_memory(problem: IndexProblem, found: Measurement) -> str:
+    """Why a measured configuration may not be taken, if so."""
+    limit = problem.max_memory_ratio
+    takes = ratio(problem, found.bytes)
+    return "" if limit is None or takes <= limit else f"takes {takes:.3g}x of its keys and payloads, {limit:g}x allowed"
+
+
+def _time_left(clock: Clock, needed_s: float) -> bool:
+    """Whether work of `needed_s` ends before the limit, and the plan is written by then."""
+    return not clock.stop.is_set() and clock.left_s > needed_s + (KEPT * clock.whole_s if clock.limit_s else 0.0)

@@ -91,7 +91,7 @@ def measured_problem(
         return Outcome(one.time_ns, over_memory(problem, one))
 
     try:
-        measure_top("configuration", problem.model, choices, top, measure, lambda: not _time_left(clock, longest_s))
+        measure_top("leaves", problem.model, choices, top, measure, lambda: not _time_left(clock, longest_s))
     except InputError:
         if not found:  # otherwise all of them take too much memory, which the planner explains
             raise

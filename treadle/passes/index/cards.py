@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.passes.index.words import leaves_words, memory_words, predicted_ns, share_words
+from treadle.passes.index.words import leaves_words, memory_words, predicted_ns, second_words, times
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_time, many
 from treadle.planner.passes.index.configurations import name_of_leaves
@@ -31,8 +31,9 @@ def time_card(decisions: IndexDecisions) -> Card:
         return Card("an operation", value, None, "predicted, not measured")
     expected = predicted_ns(decisions)
     known = f"{format_time(time)} measured for {many(problem.operations, 'operation')}"
-    note = f"{known}, {format_time(round(expected))} predicted ({share_words(time / expected - 1)} off)"
-    return Card("an operation", value, None, note)
+    return Card(
+        "an operation", value, None, f"{known}, {times(time, expected)} of the {format_time(round(expected))} predicted"
+    )
 
 
 def leaves_card(decisions: IndexDecisions) -> Card:
@@ -40,7 +41,6 @@ def leaves_card(decisions: IndexDecisions) -> Card:
     note = leaves_words(decisions.chosen)
     if decisions.bytes is not None:
         note += f"; {memory_words(decisions.problem, decisions.bytes, decisions.over_memory)}"
-    if decisions.second is not None and decisions.second_ns is not None:
-        more = share_words(decisions.second_ns / decisions.time_ns - 1)
-        note += f"; {name_of_leaves(decisions.second)} takes {more}"
+    if decisions.second is not None:
+        note += f"; {second_words(decisions)}"
     return Card("leaves", name_of_leaves(decisions.chosen), None, note)

@@ -153,9 +153,7 @@ def _measured(given: GivenWorkload, wanted: _Wanted, clock: Clock, output: str) 
     note("no time was left to measure a configuration: the plan trusts the predictions")
     return replace(
         trusting,
-        provenance=replace(
-            trusting.provenance, limit_fired=not clock.stop.is_set(), interrupted=clock.stop.is_set()
-        ),
+        provenance=replace(trusting.provenance, limit_fired=not clock.stop.is_set(), interrupted=clock.stop.is_set()),
     )
 
 

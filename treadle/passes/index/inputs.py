@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,9 +12,10 @@ from treadle.planner.documents.plan import InputRef
 from treadle.planner.documents.sources import SHIPPED, beside, load_named
 from treadle.planner.errors import InputError
 from treadle.planner.passes.index.families import drawn
-from treadle.planner.passes.index.operations import Workload, payloads_of, read_keys, read_operations
+from treadle.planner.passes.index.operations import Workload, digest_of_file, payloads_of, read_keys, read_operations
 from treadle.planner.passes.index.problem import DrawnWorkload, IndexProblem, WorkloadFiles
 from treadle.planner.passes.index.workload import IndexWorkload
+
 
 class GivenWorkload(NamedTuple):
     """A workload, what it is called, where it comes from, and the documents that the plan names as its inputs."""
@@ -59,12 +59,7 @@ def workload_of(problem: IndexProblem, plan_file: Path) -> Workload:
 
 def reference_of(file: str) -> InputRef:
     """The name of a file and the digest of its bytes. Raises InputError for one that cannot be read."""
-    try:
-        with open(file, "rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(f"cannot read: {error.strerror or error}", where=file) from error
-    return InputRef(file=Path(file).name, digest=f"sha256:{digest}")
+    return InputRef(file=Path(file).name, digest=digest_of_file(file))
 
 
 def _loaded(keys: str, operations: str) -> Workload:

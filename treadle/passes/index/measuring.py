@@ -9,9 +9,9 @@ from time import monotonic
 from msgspec.structs import replace
 
 from treadle.passes.index.inputs import GivenWorkload
-from treadle.passes.index.words import ratio
 from treadle.planner.documents.index_model import IndexModel
 from treadle.planner.errors import InputError
+from treadle.planner.passes.index.choosing import over_memory
 from treadle.planner.passes.index.configurations import grid
 from treadle.planner.passes.index.evaluator import predicted_ns as evaluated
 from treadle.planner.passes.index.operations import Workload
@@ -46,9 +46,7 @@ def ranked_problem(given: GivenWorkload, subset: Workload, model: IndexModel) ->
         model=model.name,
         candidates=tuple(
             IndexCandidate(configuration=configuration, predicted_ns=predicted)
-            for configuration, predicted in zip(
-                configurations, evaluated(model, subset, configurations), strict=True
-            )
+            for configuration, predicted in zip(configurations, evaluated(model, subset, configurations), strict=True)
         ),
         top=0,
     )
@@ -75,20 +73,20 @@ def measured_problem(
     expected_s = REPEATS * (min(each.ns for each in choices) + LOAD_NS * problem.bulk) / 1e9
     if not _time_left(clock, expected_s):
         return None
-    share, windows = problem.inserts / problem.operations, min(WINDOWS, problem.operations)
+    share = problem.inserts / problem.operations
     found: dict[int, Measurement] = {}
     longest_s = 0.0
 
     def measure(place: int) -> Outcome:
         nonlocal longest_s
         began = monotonic()
-        one = measured(
-            candidates[place].configuration, subset, windows=windows, repeats=REPEATS, insert_share=share
-        )
+        one = measured(candidates[place].configuration, subset, windows=WINDOWS, repeats=REPEATS, insert_share=share)
         longest_s = max(longest_s, monotonic() - began)
         found[place] = one
         on_measured(len(found), choices[place].name)
-        return Outcome(one.time_ns, over_memory(problem, one))
+        return Outcome(
+            one.time_ns, "too much memory" if over_memory(problem, replace(candidates[place], measured=one)) else ""
+        )
 
     try:
         measure_top("leaves", problem.model, choices, top, measure, lambda: not _time_left(clock, longest_s))
@@ -103,13 +101,6 @@ def measured_problem(
         loop_ns=loop_ns(subset),
         machine=cpu_model(),
     )
-
-
-def over_memory(problem: IndexProblem, found: Measurement) -> str:
-    """Why a measured configuration may not be taken, if so."""
-    limit = problem.max_memory_ratio
-    takes = ratio(problem, found.bytes)
-    return "" if limit is None or takes <= limit else f"takes {takes:.3g}x of its keys and payloads, {limit:g}x allowed"
 
 
 def _time_left(clock: Clock, needed_s: float) -> bool:

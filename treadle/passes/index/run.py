@@ -9,7 +9,7 @@ from typing import Any
 from treadle.cli.output import print_run
 from treadle.codegen import emit
 from treadle.codegen.targets import PLAN_NAME
-from treadle.passes.index.words import mix_words, share_words
+from treadle.passes.index.words import mix_words, times
 from treadle.passes.interface import RunOptions
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
@@ -52,7 +52,7 @@ def found_by_run(decisions: IndexDecisions, texts: dict[str, str], plan_file: Pa
     timed = measured(
         decisions.chosen,
         workload,
-        windows=min(WINDOWS, problem.operations),
+        windows=WINDOWS,
         repeats=REPEATS,
         insert_share=share,
         library=library,
@@ -72,12 +72,13 @@ def found_by_run(decisions: IndexDecisions, texts: dict[str, str], plan_file: Pa
 
 def run_lines(found: dict[str, Any], decisions: IndexDecisions) -> Iterator[str]:
     """What the run found, for people."""
-    problem, times, sizes = decisions.problem, found["time_ns"], found["bytes"]
-    yield f"{found['leaves']}: {many(problem.bulk, 'key')} loaded in {format_time(found['load_ns'])}, {mix_words(problem)}"
+    problem, spent, sizes = decisions.problem, found["time_ns"], found["bytes"]
+    loaded = f"{many(problem.bulk, 'key')} loaded in {format_time(found['load_ns'])}"
+    yield f"{found['leaves']}: {loaded}, {mix_words(problem)}"
     same = "as those of a dictionary" if not found["findings"] else "not those of a dictionary"
     yield f"  answers    {found['compared']} compared, {same}"
-    each = {name: time / problem.operations for name, time in times.items()}
-    off = share_words(times["measured"] / times["planned"] - 1)
-    yield f"  operation  {each['planned']:.4g} ns planned, {each['measured']:.4g} ns measured ({off})"
+    each = {name: time / problem.operations for name, time in spent.items()}
+    off = times(spent["measured"], spent["planned"])
+    yield f"  operation  {each['planned']:.4g} ns planned, {each['measured']:.4g} ns measured, {off}"
     planned = "not measured when planned" if sizes["planned"] is None else f"{format_bytes(sizes['planned'])} planned"
     yield f"  memory     {planned}, {format_bytes(sizes['measured'])} measured"

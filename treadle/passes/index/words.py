@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, format_time, many
+from treadle.planner.passes.index.choosing import over_memory
 from treadle.planner.passes.index.configurations import GappedArray, IndexConfiguration, name_of_leaves
 from treadle.planner.passes.index.decisions import IndexDecisions
 from treadle.planner.passes.index.problem import PAIR_BYTES, DrawnWorkload, IndexCandidate, IndexProblem
@@ -35,15 +36,7 @@ class RankedLeaves(NamedTuple):
 def ranked(problem: IndexProblem) -> list[RankedLeaves]:
     """All candidates, the best predicted first."""
     order = sorted(problem.candidates, key=lambda each: each.predicted_ns)
-    limit = problem.max_memory_ratio
-    return [
-        RankedLeaves(
-            rank,
-            each,
-            limit is not None and each.measured is not None and ratio(problem, each.measured.bytes) > limit,
-        )
-        for rank, each in enumerate(order, 1)
-    ]
+    return [RankedLeaves(rank, each, over_memory(problem, each)) for rank, each in enumerate(order, 1)]
 
 
 def ratio(problem: IndexProblem, size: int) -> float:
@@ -94,9 +87,9 @@ def per_operation(problem: IndexProblem, ns: float) -> str:
     return f"{ns / problem.operations:.4g} ns"
 
 
-def share_words(more: float) -> str:
-    """`+3.1%`."""
-    return f"{more:+.1%}"
+def times(measured_ns: float, expected_ns: float) -> str:
+    """How many times of what was expected: `1.03x`."""
+    return f"{measured_ns / expected_ns:.2f}x"
 
 
 def summary(plan: Plan[IndexDecisions]) -> dict[str, Any]:
@@ -155,7 +148,7 @@ def lines(plan: Plan[IndexDecisions]) -> Iterator[tuple[str, str]]:
         yield "second best", second_words(decisions)
     off = median_off(problem)
     measured = sum(each.measured is not None for each in problem.candidates)
-    tried = "none measured" if off is None else f"{measured} measured, at {off:.2f}x of their predictions (median)"
+    tried = "none measured" if off is None else f"{measured} measured, {off:.2f}x of their predictions (median)"
     yield "ranked", f"{many(len(problem.candidates), 'configuration')} by {problem.model}, {tried}"
     verdict = "proved optimal" if proof.optimal else f"gap {proof.gap:.2%}"
     yield "lower bound", f"{format_time(int(proof.lower_bound))}, {verdict}: {proof.argument}"
@@ -168,7 +161,7 @@ def time_words(decisions: IndexDecisions) -> str:
     if decisions.bytes is None:
         return f"{each}, predicted"
     expected = predicted_ns(decisions)
-    return f"{each}, measured; {format_time(round(expected))} predicted ({share_words(time / expected - 1)} off)"
+    return f"{each}, measured; {times(time, expected)} of the {format_time(round(expected))} predicted"
 
 
 def memory_words(problem: IndexProblem, size: int, over: int) -> str:
@@ -184,11 +177,10 @@ def second_words(decisions: IndexDecisions) -> str:
     """The next configuration, and by how much it is slower."""
     assert decisions.second is not None
     second_ns = decisions.second_ns or decisions.time_ns
-    more = share_words(second_ns / decisions.time_ns - 1)
-    return f"{name_of_leaves(decisions.second)} takes {format_time(second_ns)} ({more})"
+    return f"{name_of_leaves(decisions.second)} takes {format_time(second_ns)}, {times(second_ns, decisions.time_ns)}"
 
 
-MEASURED_HEAD = ("rank", "leaves", "predicted", "measured", "off", "an operation", "memory", "")
+MEASURED_HEAD = ("rank", "leaves", "predicted", "measured", "times", "an operation", "memory", "")
 
 
 def measured_rows(decisions: IndexDecisions) -> list[Sequence[str]]:
@@ -207,7 +199,7 @@ def measured_rows(decisions: IndexDecisions) -> list[Sequence[str]]:
                 each.name,
                 format_time(round(expected)),
                 format_time(time),
-                share_words(time / expected - 1),
+                times(time, expected),
                 per_operation(problem, time),
                 f"{ratio(problem, found.bytes):.3g}x",
                 note,

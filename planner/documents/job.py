@@ -39,6 +39,8 @@ class Job(Document, frozen=True, kw_only=True, tag_field="kind", tag="job"):
     hardware: Name
     nodes: Positive | None = None
     run: RunJob = RunJob()
+    measure_top: Count = 0
+    """Where a pass can measure its choices on processes of this machine: how many of the best predicted it measures."""
 
     def section(self, kind: type[S]) -> S | None:
         """The section of the pass whose `job` is `kind`."""

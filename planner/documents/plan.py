@@ -152,4 +152,7 @@ class Plan(Document, Generic[D], frozen=True, kw_only=True, tag_field="kind", ta
         """Yield (path, found, expected) for everything out of range inside the decisions and the known options."""
         if bad := misfit(self.provenance.options, KnownOptions):
             yield bad[0].replace("$", "$.provenance.options", 1), *bad[1:]
+        for place, tuned in enumerate(self.provenance.tuned):
+            for path, found, expected in tuned.problems():
+                yield path.replace("$", f"$.provenance.tuned[{place}]", 1), found, expected
         yield from self.decisions.problems()

@@ -9,6 +9,7 @@ from treadle.planner.documents.plan import VERSION, Certificate, InputRef, Plan,
 from treadle.planner.documents.scalars import Decisions
 from treadle.planner.errors import CheckFailed
 from treadle.planner.search.bound import Bound
+from treadle.planner.search.check_tuned import check_tuned
 from treadle.planner.solver import relative_gap
 
 D = TypeVar("D", bound=Decisions)
@@ -30,9 +31,10 @@ def certified(
     """The plan of `decisions`, which take `time_ns`; `predicted_us` is its prediction if that is another time,
     `unsimulated` why that is the time of its schedule and not that of its program.
 
-    `sentence` prints the argument of `bound`. Raises CheckFailed if `check`, the checker of the pass, has findings.
+    `sentence` prints the argument of `bound`. Raises CheckFailed if `check`, the checker of the pass, has findings, or
+    the record of what was measured is not that of its choice.
     """
-    if findings := check(decisions):
+    if findings := check(decisions) + check_tuned(provenance):
         name = decisions.__struct_config__.tag
         raise CheckFailed(f"the {name} plan fails its check; this is a bug, please report it", tuple(findings))
     return Plan(

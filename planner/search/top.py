@@ -6,12 +6,17 @@ A model that is cheap ranks all choices; the few that it likes best are measured
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from treadle.planner.documents.tuned import RankedChoice, Tuned
 from treadle.planner.errors import InputError
 from treadle.planner.search.clock import Expired, never
+
+LISTED = 100
+"""Choices that a record lists, at least; the others are counted."""
+DOES_NOT_RUN = "it does not run here"
 
 
 class Predicted(NamedTuple):
@@ -44,8 +49,10 @@ def measure_top(
     """Measure the `top` choices that are predicted to be best, by their place in `choices`, and take the fastest.
 
     A choice that does not run is recorded and the next one takes its turn. Once `over`, no further choice is measured
-    after the first that ran. Raises InputError where none may be taken.
+    after the first that ran; the plan then records a fired limit or an interrupt. Raises InputError where none may be
+    taken, or for a time that is none.
     """
+    _require_times(what, choices)
     outcomes: dict[int, Outcome] = {}
     ran = 0
     for place in by_prediction(choices):
@@ -57,23 +64,41 @@ def measure_top(
 
 
 def recorded(what: str, model: str, choices: Sequence[Predicted], top: int, outcomes: Mapping[int, Outcome]) -> Tuned:
-    """The record of choices of which some were measured, with the fastest that may be taken.
+    """The record of choices of which some were tried, with the fastest that may be taken; `outcomes` by place.
 
-    Raises InputError, which names the reasons, where none may be.
+    Of equally fast ones the best predicted is taken. Raises InputError, which names the reasons, where none may be, or
+    for a time that is none.
     """
+    _require_times(what, choices, outcomes)
     order = by_prediction(choices)
-    allowed = [place for place in order if place in outcomes and outcomes[place].ns and not outcomes[place].excluded]
+    ranked = [_ranked(choices[place], outcomes.get(place)) for place in order]
+    allowed = [each for each in ranked if each.measured_ns is not None and each.excluded is None]
     if not allowed:
-        why = "; ".join(dict.fromkeys(outcome.excluded for outcome in outcomes.values() if outcome.excluded))
+        why = "; ".join(dict.fromkeys(each.excluded for each in ranked if each.excluded))
         raise InputError(f"found no {what} that may be taken: {why or 'nothing was measured'}", where=what)
-    chosen = min(allowed, key=lambda place: outcomes[place].ns or 0.0)
-    ranked = tuple(
-        RankedChoice(
-            name=choices[place].name,
-            predicted_ns=choices[place].ns,
-            measured_ns=outcomes[place].ns if place in outcomes else None,
-            excluded=(outcomes[place].excluded or None) if place in outcomes else None,
-        )
-        for place in order
-    )
-    return Tuned(what=what, model=model, top=top, ranked=ranked, chosen=choices[chosen].name)
+    chosen = min(allowed, key=lambda each: each.measured_ns or 0.0)
+    tried = max(at for at, place in enumerate(order, 1) if place in outcomes)
+    listed = tuple(ranked[: max(tried, LISTED)])
+    return Tuned(what=what, model=model, top=top, ranked=listed, chosen=chosen.name, unlisted=len(ranked) - len(listed))
+
+
+def _ranked(choice: Predicted, outcome: Outcome | None) -> RankedChoice:
+    if outcome is None:
+        return RankedChoice(name=choice.name, predicted_ns=choice.ns)
+    excluded = outcome.excluded or (DOES_NOT_RUN if outcome.ns is None else None)
+    return RankedChoice(name=choice.name, predicted_ns=choice.ns, measured_ns=outcome.ns, excluded=excluded)
+
+
+def _require_times(what: str, choices: Sequence[Predicted], outcomes: Mapping[int, Outcome] = {}) -> None:
+    """Raises InputError for a prediction below 0, a measurement of 0 or below, for NaN and infinity, and where two
+    choices have one name."""
+    for choice in choices:
+        if not 0 <= choice.ns < math.inf:
+            raise InputError(f"found {choice.ns} ns predicted of {choice.name}, expected 0 or more", where=what)
+    for place, outcome in outcomes.items():
+        if outcome.ns is not None and not 0 < outcome.ns < math.inf:
+            raise InputError(
+                f"found {outcome.ns} ns measured of {choices[place].name}, expected more than 0", where=what
+            )
+    if len({choice.name for choice in choices}) < len(choices):
+        raise InputError("found two choices of one name, expected every choice once", where=what)

@@ -13,7 +13,7 @@ from treadle.codegen.targets import PLAN_NAME
 from treadle.planner.documents import artefact, store
 from treadle.planner.documents.artefact import Artefact
 from treadle.planner.documents.difference import Change, changed, differences
-from treadle.planner.documents.plan import Certificate, InputRef, Plan, Prediction
+from treadle.planner.documents.plan import Certificate, InputRef, Plan, Prediction, Provenance
 from treadle.planner.documents.scalars import Document
 from treadle.planner.errors import InputError
 from treadle.planner.passes import name_of, pass_of
@@ -61,7 +61,7 @@ def compare_plans(before: Plan, after: Plan) -> dict[str, list[Change]]:
         "decisions": decisions,
         "prediction": _prediction(before.prediction, after.prediction),
         "certificate": list(_certificate(before.certificate, after.certificate)),
-        "provenance": differences(before.provenance, after.provenance),
+        "provenance": list(_provenance(before.provenance, after.provenance)),
     }
 
 
@@ -94,6 +94,22 @@ def _certificate(before: Certificate, after: Certificate) -> Iterator[Change]:
     named = ("objective", "lower_bound", "gap")
     old, new = ({**msgspec.to_builtins(each), **dict.fromkeys(named)} for each in (before, after))
     yield from differences(old, new)
+
+
+def _provenance(before: Provenance, after: Provenance) -> Iterator[Change]:
+    """Of measured choices only what was taken and how they went: times differ from run to run."""
+    yield from differences(*(msgspec.structs.replace(each, tuned=()) for each in (before, after)))
+    old, new = ({tuned.what: tuned for tuned in each.tuned} for each in (before, after))
+    for what in sorted({*old, *new}):
+        if old.get(what) != new.get(what):
+            first, second = (each[what].chosen if what in each else "not measured" for each in (old, new))
+            words = [f"{first} -> {second}" if first != second else f"{first} as before"]
+            words += [
+                f"measured / predicted {a.off:.3g} -> {b.off:.3g}"
+                for a, b in [(old.get(what), new.get(what))]
+                if a and b and a.off and b.off
+            ]
+            yield Change(what, ", ".join(words), first, second)
 
 
 def _inputs(before: dict[str, InputRef], after: dict[str, InputRef]) -> Iterator[Change]:

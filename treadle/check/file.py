@@ -58,13 +58,14 @@ class CheckOptions:
 class Report:
     """`what` describes an accepted file in a few words. `judgements` is what the asked runtimes make of it.
     `unverified` says why texts could not be compared with the plan, empty where they were or nothing is generated.
-    `today` are the figures of a plan on the inputs of today, where they were asked for."""
+    `today` are the figures of a plan on the inputs of today, where they were asked for; `plan` is the file, if one."""
 
     what: str
     findings: list[str]
     judgements: dict[Name, list[Finding]] = field(default_factory=dict)
     unverified: str = ""
     today: Today | None = None
+    plan: Plan | None = None
 
 
 def check_file(path: str, inputs: CheckOptions) -> Report:
@@ -80,7 +81,7 @@ def check_file(path: str, inputs: CheckOptions) -> Report:
         return _execution_plan(mscclpp_plan.loads(text, path))
     document = store.load_any(path)
     if isinstance(document, Plan):
-        return _plan(document, path, inputs)
+        return replace(_plan(document, path, inputs), plan=document)
     if isinstance(document, Selection):
         return _selection(document, path, inputs)
     if isinstance(document, SwapProblem):

@@ -14,12 +14,14 @@ from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import CheckFailed
 from treadle.planner.passes import pass_of
 from treadle.planner.passes.interface import Inputs
+from treadle.planner.search.check_tuned import check_tuned
 
 
 def check_plan(plan: Plan) -> list[str]:
-    """What is wrong with a plan on its own: its decisions, and the numbers that must follow from them."""
+    """What is wrong with a plan on its own: its decisions, the numbers that follow from them, what was measured."""
     made_by = pass_of(plan)
-    return [*made_by.findings(plan.decisions), *made_by.check_certificate(plan), *_certificate(plan)]
+    findings = [*made_by.findings(plan.decisions), *made_by.check_certificate(plan), *_certificate(plan)]
+    return [*findings, *check_tuned(plan.provenance)]
 
 
 def require_accepted(plan: Plan, where: str) -> None:

@@ -14,6 +14,7 @@ from treadle.cli.completion import shipped
 from treadle.cli.json_output import print_json
 from treadle.cli.options import Json, choice, share, whole, written
 from treadle.cli.output import listed, note, note_error, printable
+from treadle.cli.tuned_lines import print_tuned, tuned_facts
 from treadle.codegen.collective.msccl.runtimes import RUNTIMES, Name
 from treadle.planner.documents.files import write_text
 from treadle.planner.documents.scalars import many
@@ -126,6 +127,8 @@ def command(
             row["unverified"] = report.unverified
         if report.today is not None:
             row["today"] = _today(report.today)
+        if report.plan is not None and report.plan.provenance.tuned:
+            row["tuned"] = tuned_facts(report.plan)
         if report.judgements:
             row["runtimes"] = {
                 name: [{**asdict(finding), "spots": [spot._asdict() for spot in finding.spots]} for finding in found]
@@ -169,6 +172,8 @@ def _print(path: str, report: Report) -> None:
         typer.echo(printable(f"{path}: {report.unverified or 'accepted'} ({report.what})"))
     for line in report.findings:
         typer.echo(printable(f"  {line}"))
+    if report.plan is not None and not report.findings:
+        print_tuned(report.plan, "  ")
     for name, found in report.judgements.items():
         if any(finding.effect in FATAL for finding in found):
             continue

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from treadle.cli.completion import profiles
+from treadle.cli.lazy import UsageError
 from treadle.cli.overwrite import Output, OutputKind
 from treadle.planner.documents.nearest import unknown
 from treadle.planner.documents.quantities import parse_bytes
@@ -99,6 +100,25 @@ Nodes = Annotated[int | None, whole("Number of nodes. [default: the profile's]",
 def time_limit_option(help: str) -> Any:
     """`--time-limit`, which counts from the start of the process."""
     return seconds("--time-limit", help)
+
+
+def measure_option(help: str) -> Any:
+    """`--measure`: choices that a model ranks best are measured, and the fastest is taken."""
+    return typer.Option("--measure", help=help)
+
+
+DEFAULT_TOP = 6
+Top = Annotated[
+    int | None, whole(f"With --measure: how many of the best predicted are measured. [default: {DEFAULT_TOP}]", least=1)
+]
+"""`--top`, which belongs to `measure_option`."""
+
+
+def top_of(measure: bool, top: int | None, default: int = DEFAULT_TOP) -> int:
+    """How many choices are measured: none without `--measure`. Raises UsageError for --top without it."""
+    if top is not None and not measure:
+        raise UsageError("--top belongs to --measure")
+    return (top or default) if measure else 0
 
 
 def choice(names: Sequence[str], name: str, help: str) -> Any:

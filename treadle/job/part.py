@@ -40,6 +40,8 @@ class JobInputs(NamedTuple):
     """What the plans made so far keep between steps."""
     predictions: tuple[PartPrediction, ...] = ()
     """Those of the parts whose plans are made: parts that keep tensors first, then in the order of the passes."""
+    measure_top: int = 0
+    """How many of its best predicted choices a plan measures on processes of this machine; 0: predictions decide."""
 
 
 class JobPlan(NamedTuple):

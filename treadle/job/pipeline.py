@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from treadle.cli.limit import clock_of
 from treadle.cli.output import listed, live_line
 from treadle.cli.progress import ProgressLine
+from treadle.cli.tuned_lines import tuned_line
 from treadle.job.part import JobInputs, JobPart, RankStep
 from treadle.job.train import RankResult, TrainingTask, work
 from treadle.passes import room
@@ -111,7 +112,10 @@ def plan_job(
     for part in parts:
         others = {**others, **part.recorded(_task(job, path), hardware, say)}
     unplanned, cache = None, CostCache(fresh=fresh)
-    if measure and all(device.kind == "cpu" for device in hardware.devices):
+    measured = measure and all(device.kind == "cpu" for device in hardware.devices)
+    if job.measure_top and not measured:
+        say("  measure_top needs a run on a profile of CPUs: predictions decide here")
+    if measured:
         modelled = with_roofline(with_reading(captured), hardware)
         began = time.monotonic()
         if clock is not None:
@@ -122,7 +126,10 @@ def plan_job(
         clock = clock and clock.paused(time.monotonic() - began)
     else:
         trace = with_roofline(captured, hardware)
-    given = JobInputs(trace, hardware, others, None if clock is None else clock.limit_s, unplanned)
+    top = job.measure_top if measured else 0
+    given = JobInputs(
+        trace, hardware, others, None if clock is None else clock.limit_s, unplanned, measure_top=top
+    )
     planned = Planned(job, given, _plans(parts, given, say, clock), out, cache.reused)
     for name in planned.plans:
         require_replaceable(out / f"{name}.plan.json", "plan")
@@ -170,6 +177,8 @@ def _plans(parts: Sequence[JobPart], given: JobInputs, say: Say, clock: Clock | 
                 made[item.name] = plan = item.plan(None if clock is None else clock.share(left), line)
                 left -= 1
                 say(f"  {_quality(plan)}")
+                for tuned in plan.provenance.tuned:
+                    say(f"  {tuned_line(tuned)}")
                 _say_ended(say, plan, given.limit_s)
             planned.append(PlannedPart(part, made))
             prediction = part.prediction(made)

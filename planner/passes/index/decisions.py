@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from treadle.planner.documents.scalars import Count, Decisions, Positive
 from treadle.planner.passes.index.configurations import IndexConfiguration
-from treadle.planner.passes.index.problem import IndexProblem
+from treadle.planner.passes.index.problem import PAIR_BYTES, Finding, IndexProblem
 
 
 class IndexDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag="index"):
@@ -23,7 +23,13 @@ class IndexDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag
     over_memory: Count = 0
     """Measured configurations that take more memory than allowed."""
 
-    def problems(self) -> Iterator[tuple[str, str, str]]:
+    @property
+    def memory_ratio(self) -> float | None:
+        """Bytes of the index for each byte of the keys and payloads at the end; None where neither is known."""
+        keys = self.problem.keys_at_end
+        return None if self.bytes is None or not keys else self.bytes / (PAIR_BYTES * keys)
+
+    def problems(self) -> Iterator[Finding]:
         for path, found, expected in self.problem.problems():
             yield path.replace("$", "$.decisions.problem", 1), found, expected
         known = [each.configuration for each in self.problem.candidates]
@@ -31,3 +37,5 @@ class IndexDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag
             one = getattr(self, name)
             if one is not None and one not in known:
                 yield f"$.decisions.{name}", "another configuration", "one of the candidates"
+        if (self.second is None) != (self.second_ns is None):
+            yield "$.decisions.second_ns", f"{self.second_ns}", "a time if, and only if, there is a second"

@@ -5,20 +5,28 @@ Times are ns of all operations of the trace subset together, on one core.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from treadle.planner.documents.plan import InputRef
-from treadle.planner.documents.scalars import Count, Document, Name, Positive, PositiveAmount, Record
-from treadle.planner.passes.index.configurations import IndexConfiguration, name_of_leaves
+from treadle.planner.documents.scalars import Count, Document, Name, Positive, PositiveAmount, Record, many
+from treadle.planner.passes.index.configurations import FragmentedLog, IndexConfiguration, name_of_leaves
 
 VERSION = 1
 Share = Annotated[float, Meta(ge=0, le=1)]
 Family = Literal[
     "books", "osm", "fb", "uniform", "normal", "lognormal", "sequence", "bursts", "steps", "zipf", "exponential",
 ]  # fmt: skip
+Finding = tuple[str, str, str]
+"""(path, found, expected)"""
+MOST_NS = 1 << 53
+"""104 days; every whole number up to it is exact as a floating-point number, as records of measurements have them."""
+MOST_DRAWN = 1 << 32
+PAIR_BYTES = 16
+"""A key and its payload."""
 
 
 class WorkloadFiles(Record, frozen=True, kw_only=True, tag_field="from", tag="files"):
@@ -40,6 +48,16 @@ class DrawnWorkload(Record, frozen=True, kw_only=True, tag_field="from", tag="fa
     """Lookups fall on the keys as in Zipf's law with this exponent; 0 for all alike."""
     seed: Count = 0
 
+    def problems(self, path: str) -> Iterator[Finding]:
+        """What the types alone do not exclude; `path` is where it is."""
+        for name, most in (("insert_share", 1), ("skew", 2)):
+            if not 0 <= getattr(self, name) <= most:
+                yield f"{path}.{name}", f"{getattr(self, name)}", f"a number from 0 to {most}"
+        if self.insert_share < 1 and not self.bulk:
+            yield f"{path}.bulk", "no key", "at least one, since operations look keys up"
+        if self.bulk + self.operations > MOST_DRAWN:
+            yield f"{path}.operations", f"{self.bulk + self.operations} with bulk", f"at most {MOST_DRAWN} together"
+
 
 class Measurement(Record, frozen=True, kw_only=True):
     """One configuration on the real index."""
@@ -50,15 +68,25 @@ class Measurement(Record, frozen=True, kw_only=True):
     bytes: Positive
     """All of the index after the trace."""
 
+    @property
+    def time_ns(self) -> int:
+        """The trace subset."""
+        return sum(self.windows_ns)
+
 
 class IndexCandidate(Record, frozen=True, kw_only=True):
     configuration: IndexConfiguration
     predicted_ns: PositiveAmount
     measured: Measurement | None = None
 
+    @property
+    def name(self) -> str:
+        return name_of_leaves(self.configuration)
+
 
 class IndexProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="index-problem"):
-    """`candidates` in the order of the grid. The first `top` by prediction were measured, none where `top` is 0."""
+    """The `top` candidates that are predicted to be best were measured, none where it is 0. The earlier of equal ones
+    wins."""
 
     version: Positive
     name: Name
@@ -80,8 +108,10 @@ class IndexProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="i
     """The evaluator."""
     candidates: tuple[IndexCandidate, ...]
     top: Count
+    cut_short: bool = False
+    """A time limit ended the measuring before all of `top` were measured."""
     loop_ns: Count = 0
-    """What reading the trace subset takes without an index."""
+    """What reading the trace subset takes without an index; 0 where it is not known."""
     max_memory_ratio: PositiveAmount | None = None
     """Most bytes of the index for each byte of its keys and payloads."""
 
@@ -90,18 +120,115 @@ class IndexProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="i
         """Operations of the trace subset."""
         return self.lookups + self.inserts + self.deletes + self.scans
 
-    def problems(self) -> Iterator[tuple[str, str, str]]:
-        if not self.candidates:
-            yield "$.candidates", "none", "at least one"
-        if not self.operations:
-            yield "$.lookups", "no operation at all", "at least one operation"
-        if self.operations > self.whole:
-            yield "$.whole", str(self.whole), f"at least the {self.operations} operations of the subset"
-        seen: dict[str, int] = {}
-        for place, each in enumerate(self.candidates):
-            name = name_of_leaves(each.configuration)
-            if name in seen:
-                yield f"$.candidates[{place}]", f"second {name}", "configurations that occur once"
-            seen[name] = place
-            if each.measured is not None and not each.measured.windows_ns:
-                yield f"$.candidates[{place}].measured.windows_ns", "none", "at least one window"
+    def problems(self) -> Iterator[Finding]:
+        yield from _count_problems(self)
+        if isinstance(self.workload, DrawnWorkload):
+            yield from self.workload.problems("$.workload")
+            yield from _drawn_problems(self, self.workload)
+        unsound = [*_candidate_problems(self)]
+        yield from unsound or _measured_problems(self)
+        yield from _ratio_problems(self)
+
+
+def _count_problems(problem: IndexProblem) -> Iterator[Finding]:
+    """Numbers of operations and keys that contradict each other."""
+    operations = problem.operations
+    if not operations:
+        yield "$.lookups", "no operation at all", "at least one operation"
+    if operations > problem.whole:
+        yield "$.whole", f"{problem.whole}", f"at least the {operations} operations of the subset"
+    least, most = max(0, problem.bulk - problem.deletes), problem.bulk + problem.inserts
+    if not least <= problem.keys_at_end <= most:
+        yield "$.keys_at_end", f"{problem.keys_at_end}", f"{least} to {most}, by loaded, inserted and deleted keys"
+
+
+def _drawn_problems(problem: IndexProblem, draw: DrawnWorkload) -> Iterator[Finding]:
+    """Where counts are not those of a drawn workload: every insert adds a key, and nothing else happens but lookups."""
+    inserts = {0.0: 0, 1.0: problem.operations}.get(draw.insert_share, problem.inserts)
+    expected = {
+        "bulk": draw.bulk,
+        "whole": draw.operations,
+        "inserts": inserts,
+        "deletes": 0,
+        "scans": 0,
+        "keys_at_end": problem.bulk + problem.inserts,
+    }
+    for name, right in expected.items():
+        if (found := getattr(problem, name)) != right:
+            yield f"$.{name}", f"{found}", f"{right}, as the workload is drawn"
+
+
+def _candidate_problems(problem: IndexProblem) -> Iterator[Finding]:
+    """Candidates that are none, or that are given twice."""
+    if not problem.candidates:
+        yield "$.candidates", "none", "at least one"
+    seen: set[str] = set()
+    for place, each in enumerate(problem.candidates):
+        path, name = f"$.candidates[{place}]", each.name
+        if name in seen:
+            yield path, f"second {name}", "configurations that occur once"
+        seen.add(name)
+        yield from _configuration_problems(f"{path}.configuration", each.configuration)
+        if not 0 < each.predicted_ns <= MOST_NS:
+            yield f"{path}.predicted_ns", f"{each.predicted_ns}", f"a number above 0, of at most {MOST_NS}"
+
+
+def _configuration_problems(path: str, of: IndexConfiguration) -> Iterator[Finding]:
+    if isinstance(of, FragmentedLog):
+        if of.new_fragments > of.most_fragments:
+            yield f"{path}.new_fragments", f"{of.new_fragments}", f"at most the {of.most_fragments} of a leaf"
+    else:
+        for name in ("most_search", "most_shifts"):
+            if not 0 < getattr(of, name) < math.inf:
+                yield f"{path}.{name}", f"{getattr(of, name)}", "a number above 0"
+
+
+def _measured_problems(problem: IndexProblem) -> Iterator[Finding]:
+    """Measurements of other candidates than the best predicted, and such as no run makes."""
+    candidates, wanted = problem.candidates, min(problem.top, len(problem.candidates))
+    order = sorted(range(len(candidates)), key=lambda place: candidates[place].predicted_ns)
+    count = sum(each.measured is not None for each in candidates)
+    for rank, place in enumerate(order):
+        if (rank < count) != (candidates[place].measured is not None):
+            found, expected = ("none", "one") if rank < count else ("one", "none")
+            yield (
+                f"$.candidates[{place}].measured",
+                f"{found} of number {rank + 1} by prediction, where {many(count, 'candidate')} are measured",
+                f"{expected}, since the best predicted are measured",
+            )
+            break
+    if problem.cut_short and not 1 <= count < wanted:
+        yield "$.cut_short", f"true with {count} of {wanted} measured", "false"
+    elif not problem.cut_short and count != wanted:
+        yield "$.candidates", f"{many(count, 'measurement')}", f"{wanted}, with `top` {problem.top}"
+    if problem.loop_ns and not count:
+        yield "$.loop_ns", f"{problem.loop_ns}", "0, since nothing was measured"
+    windows: int | None = None
+    for place, each in enumerate(candidates):
+        if each.measured is not None:
+            windows = len(each.measured.windows_ns) if windows is None else windows
+            yield from _run_problems(f"$.candidates[{place}].measured", each.measured, windows, problem.operations)
+
+
+def _run_problems(path: str, measured: Measurement, windows: int, operations: int) -> Iterator[Finding]:
+    """Where one measurement has not `windows` parts of the trace subset, or cannot be summed up."""
+    found = len(measured.windows_ns)
+    if not 1 <= found <= operations:
+        yield f"{path}.windows_ns", many(found, "window"), f"1 to {operations}, since each has an operation"
+    elif found != windows:
+        yield f"{path}.windows_ns", many(found, "window"), f"{windows}, as of the first measured one"
+    for name, total in (("load_ns", measured.load_ns), ("windows_ns", measured.time_ns)):
+        if total > MOST_NS:
+            yield f"{path}.{name}", f"{total} ns", f"at most {MOST_NS}"
+
+
+def _ratio_problems(problem: IndexProblem) -> Iterator[Finding]:
+    ratio = problem.max_memory_ratio
+    if ratio is None:
+        return
+    if not 0 < ratio < math.inf:
+        yield "$.max_memory_ratio", f"{ratio}", "a number above 0"
+    elif not problem.top:
+        yield "$.max_memory_ratio", f"{ratio:g} with nothing measured", "a `top` of at least 1, which measures bytes"
+    elif not problem.keys_at_end:
+        yield "$.max_memory_ratio", f"{ratio:g} for no key at the end", "keys at the end"

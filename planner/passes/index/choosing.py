@@ -1,0 +1,88 @@
+"""The choice: the fastest measured configuration within the memory, or the best predicted one where none was measured.
+
+The model only decides what is measured; a measurement decides what is taken (MAPLE, "Selecting MAPLE parameters").
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import NamedTuple
+
+from treadle.planner.documents.scalars import many
+from treadle.planner.errors import InfeasibleError
+from treadle.planner.passes.index.configurations import name_of_leaves
+from treadle.planner.passes.index.problem import PAIR_BYTES, IndexCandidate, IndexProblem
+from treadle.planner.search.top import Outcome, Predicted, by_prediction
+
+RATIO_STEPS = 10_000
+"""Parts of 1 in which a memory ratio that would suffice is stated."""
+
+
+class IndexChoice(NamedTuple):
+    chosen: IndexCandidate
+    second: IndexCandidate | None
+    over_memory: int
+
+
+def choice_of(problem: IndexProblem) -> IndexChoice:
+    """The fastest two that are allowed; of equal ones the best predicted. Raises InfeasibleError where all measured
+    ones are over the memory."""
+    order = [problem.candidates[place] for place in by_prediction(predictions(problem))]
+    tried = [each for each in order if each.measured is not None] if problem.top else order
+    allowed = sorted((each for each in tried if not over_memory(problem, each)), key=taken_ns)
+    if not allowed:
+        raise _too_large(problem, tried)
+    return IndexChoice(allowed[0], allowed[1] if len(allowed) > 1 else None, len(tried) - len(allowed))
+
+
+def taken_ns(candidate: IndexCandidate) -> int:
+    """The trace subset as measured, else as predicted."""
+    return math.ceil(candidate.predicted_ns) if candidate.measured is None else candidate.measured.time_ns
+
+
+def over_memory(problem: IndexProblem, candidate: IndexCandidate) -> bool:
+    """Whether it was measured to take more bytes than the ratio of the problem allows; exact."""
+    if problem.max_memory_ratio is None or candidate.measured is None:
+        return False
+    return candidate.measured.bytes > Fraction(problem.max_memory_ratio) * PAIR_BYTES * problem.keys_at_end
+
+
+def predictions(problem: IndexProblem) -> list[Predicted]:
+    """All candidates by name, in their order."""
+    return [Predicted(each.name, each.predicted_ns) for each in problem.candidates]
+
+
+def outcomes(problem: IndexProblem) -> dict[int, Outcome]:
+    """What the measurements found, by the places of the candidates."""
+    return {
+        place: Outcome(each.measured.time_ns, _excluded(problem, each))
+        for place, each in enumerate(problem.candidates)
+        if each.measured is not None
+    }
+
+
+def _excluded(problem: IndexProblem, candidate: IndexCandidate) -> str:
+    if problem.max_memory_ratio is None or candidate.measured is None or not over_memory(problem, candidate):
+        return ""
+    ratio = candidate.measured.bytes / (PAIR_BYTES * problem.keys_at_end)
+    return f"{ratio:.4g} bytes for each byte of keys and payloads, at most {problem.max_memory_ratio:g} allowed"
+
+
+def _too_large(problem: IndexProblem, tried: list[IndexCandidate]) -> InfeasibleError:
+    """The reason, with the least ratio that would do."""
+    sizes = [each.measured.bytes for each in tried if each.measured is not None]
+    small = tried[sizes.index(min(sizes))]
+    ratio = least_ratio(min(sizes), problem.keys_at_end)
+    return InfeasibleError(
+        f"{many(len(tried), 'measured configuration')} all take more than {problem.max_memory_ratio:g} bytes for each "
+        f"byte of keys and payloads; a ratio of {ratio} would do, with {name_of_leaves(small.configuration)}"
+    )
+
+
+def least_ratio(size: int, keys: int) -> float:
+    """The least ratio in steps of 1/10000 that allows `size` bytes for `keys` keys."""
+    steps = -(-size * RATIO_STEPS // (PAIR_BYTES * keys))
+    while Fraction(steps / RATIO_STEPS) * PAIR_BYTES * keys < size:  # a decimal may be a little less as a float
+        steps += 1
+    return steps / RATIO_STEPS

@@ -176,11 +176,13 @@ def _fb(random: np.random.Generator, count: int) -> Keys:
 
 
 def _normal(random: np.random.Generator, count: int) -> Keys:
-    return np.clip(random.normal(2.0**63, 2.0**60, count), 0, 2.0**63.999).astype(np.uint64)
+    places: _Reals = np.clip(random.normal(2.0**63, 2.0**60, count), 0, 2.0**63.999)
+    return places.astype(np.uint64)
 
 
 def _lognormal(random: np.random.Generator, count: int) -> Keys:
-    return np.minimum(random.lognormal(0, 2, count) * 2.0**40, 2.0**63.999).astype(np.uint64)
+    places: _Reals = np.minimum(random.lognormal(0, 2, count) * 2.0**40, 2.0**63.999)
+    return places.astype(np.uint64)
 
 
 def _exponential(random: np.random.Generator, count: int) -> Keys:

@@ -255,7 +255,7 @@ def _array(where: str, layout: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _size(where: str) -> int:
-    """Bytes of a file. Raises InputError where there is none to be had."""
+    """Bytes of a file. Raises InputError for what is no regular file."""
     try:
         if not os.path.isfile(where):
             os.stat(where)

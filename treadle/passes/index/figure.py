@@ -14,6 +14,7 @@ from treadle.report.svg import HoverArea, figure, text_of
 COLOURS = {"gapped arrays": "#0072B2", "fragmented logs": "#E69F00"}
 CHOSEN = "#1b1f24"
 OTHER = "#8c959f"
+TICKS = (1, 2, 3, 5, 10, 20, 30, 50, 100)
 
 
 def kind_of_leaves(each: RankedLeaves) -> str:
@@ -42,7 +43,11 @@ def ranking_svg(decisions: IndexDecisions) -> str:
         height = decisions.time_ns / problem.operations
         ring = {"facecolors": "none", "edgecolors": CHOSEN, "linewidths": 1.4}
         axes.scatter([chosen.rank], [height], s=110, label=f"chosen: {chosen.name}", **ring)
-        axes.set(xlabel="rank of the prediction", ylabel="ns an operation", xlim=(0, len(found) + 1))
+        last = len(found)
+        axes.set(xlabel="rank of the prediction", ylabel="ns an operation", xscale="log", xlim=(0.9, 1.1 * last + 0.1))
+        ticks = [each for each in TICKS if each <= last]
+        axes.set_xticks(ticks, map(str, ticks))
+        axes.set_xticks([], minor=True)
         axes.set_ylim(bottom=0)
         axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False)
         areas = [HoverArea(each.rank - 0.5, each.rank + 0.5, _said(problem, each)) for each in found]

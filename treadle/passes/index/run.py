@@ -8,6 +8,7 @@ from typing import Any
 
 from treadle.cli.output import print_run
 from treadle.codegen import emit
+from treadle.codegen.index.program import C_FUNCTIONS, HEADER, index_program
 from treadle.codegen.targets import PLAN_NAME
 from treadle.passes.index.words import mix_words, times
 from treadle.passes.interface import RunOptions
@@ -28,9 +29,15 @@ def run_index(folder: Path, options: RunOptions) -> None:
     options.require_world((None, 1), "an index runs in this process")
     _, texts = emit.read(folder)
     file = folder / PLAN_NAME
-    decisions = require_pass(store.load(file, Plan), IndexDecisions, str(file)).decisions
-    found = found_by_run(decisions, texts, file)
-    print_run("run-index", folder, found, [*run_lines(found, decisions)], options.as_json)
+    plan = require_pass(store.load(file, Plan), IndexDecisions, str(file))
+    expected = index_program(plan).files
+    for name, text in expected.items():  # whoever wrote the folder wrote its manifest: only our own text is compiled
+        if texts.get(name) != text:
+            raise InputError(
+                "found another text than treadle makes of the plan; generate again", where=str(folder / name)
+            )
+    found = found_by_run(plan.decisions, expected, file)
+    print_run("run-index", folder, found, [*run_lines(found, plan.decisions)], options.as_json)
 
 
 def found_by_run(decisions: IndexDecisions, texts: dict[str, str], plan_file: Path) -> dict[str, Any]:
@@ -44,7 +51,7 @@ def found_by_run(decisions: IndexDecisions, texts: dict[str, str], plan_file: Pa
 
     problem = decisions.problem
     workload = workload_of(problem, plan_file)
-    library = load_library(texts)
+    library = load_library({name: texts[name] for name in (HEADER, C_FUNCTIONS)})
     share = problem.inserts / problem.operations
     index = LearnedIndex(decisions.chosen, insert_share=share, library=library)
     index.load(workload.keys, workload.payloads)

@@ -46,7 +46,9 @@ def _text(decisions: IndexDecisions) -> str:
         found.append(f"Memory: {memory_words(problem, decisions.bytes, decisions.over_memory)}.")
     if decisions.second is not None:
         found.append(f"Second best: {second_words(decisions)}.")
-    found.append(f"Predictions are of {problem.model}, measurements of one core of {problem.machine}.")
+    found.append(f"Predictions are those of {problem.model}.")
+    if decisions.bytes is not None:
+        found.append(f"Measured on one core of {problem.machine}.")
     return " ".join(found)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import median
 from typing import Any, NamedTuple
 
+from treadle.cli.tuned_lines import tuned_facts, tuned_line
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, format_time, many
 from treadle.planner.passes.index.choosing import over_memory
@@ -50,22 +50,15 @@ def predicted_ns(decisions: IndexDecisions) -> float:
     return next(each.predicted_ns for each in decisions.problem.candidates if each.configuration == chosen)
 
 
-def median_off(problem: IndexProblem) -> float | None:
-    """The median of measured / predicted, None where nothing was measured."""
-    found = [each.measured_ns / each.candidate.predicted_ns for each in ranked(problem) if each.measured_ns]
-    return median(found) if found else None
-
-
 def leaves_words(of: IndexConfiguration) -> str:
-    """The chosen leaves with what their numbers mean."""
+    """The name of a configuration, and what its numbers mean."""
     if isinstance(of, GappedArray):
-        return (
-            f"gapped arrays: a leaf is rebuilt above {of.most_search:g} search iterations or {of.most_shifts:g} shifts"
-        )
-    return (
-        f"fragmented logs: up to {many(of.fragment_keys, 'key')} in a fragment, {many(of.new_fragments, 'fragment')} "
-        f"in a new leaf, at most {of.most_fragments}"
-    )
+        steps, moves = f"{of.most_search:g}", f"{of.most_shifts:g}"
+        meaning = f"rebuilt where an insert searches more than {steps} or moves more than {moves} keys on average"
+    else:
+        most, new = many(of.most_fragments, "fragment"), of.new_fragments
+        meaning = f"up to {many(of.fragment_keys, 'key')} in a fragment, {most} in a leaf, {new} in a new one"
+    return f"{name_of_leaves(of)}: {meaning}"
 
 
 def mix_words(problem: IndexProblem) -> str:
@@ -122,7 +115,7 @@ def summary(plan: Plan[IndexDecisions]) -> dict[str, Any]:
              "bytes": each.candidate.measured and each.candidate.measured.bytes, "over_memory": each.over}
             for each in ranked(problem)
         ],
-        "off": median_off(problem),
+        "tuned": tuned_facts(plan),
         "loop_ns": problem.loop_ns,
         "model": problem.model,
         "machine": problem.machine,
@@ -146,10 +139,10 @@ def lines(plan: Plan[IndexDecisions]) -> Iterator[tuple[str, str]]:
         yield "memory", memory_words(problem, decisions.bytes, decisions.over_memory)
     if decisions.second is not None and decisions.second_ns is not None:
         yield "second best", second_words(decisions)
-    off = median_off(problem)
-    measured = sum(each.measured is not None for each in problem.candidates)
-    tried = "none measured" if off is None else f"{measured} measured, {off:.2f}x of their predictions (median)"
-    yield "ranked", f"{many(len(problem.candidates), 'configuration')} by {problem.model}, {tried}"
+    for tuned in plan.provenance.tuned:
+        yield "tuned", tuned_line(tuned)
+    if not plan.provenance.tuned:
+        yield "tuned", f"leaves: {len(problem.candidates)} ranked by {problem.model}, none measured"
     verdict = "proved optimal" if proof.optimal else f"gap {proof.gap:.2%}"
     yield "lower bound", f"{format_time(int(proof.lower_bound))}, {verdict}: {proof.argument}"
 

@@ -10,6 +10,7 @@ from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.compression_costs import CompressionCosts
 from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.index_model import IndexModel
 from treadle.planner.documents.plan import InputRef
 from treadle.planner.documents.scalars import Document
 from treadle.planner.documents.server_parts import ServerParts
@@ -24,6 +25,7 @@ SHIPPED: Mapping[type[Document], str] = {
     CompressionCosts: "profiles/compression",
     SparseCosts: "profiles/sparse",
     ServerParts: "profiles/server",
+    IndexModel: "profiles/index",
     store.TYPES["server-prices"]: "profiles/prices",
 }
 """The folder of the documents of a kind that ship with the tool."""

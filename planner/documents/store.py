@@ -25,6 +25,7 @@ from treadle.planner.documents.cost_matrix import CostMatrix
 from treadle.planner.documents.explain import found, misfit, refusal
 from treadle.planner.documents.files import read_text, write_text
 from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.index_model import IndexModel
 from treadle.planner.documents.index_sets import IndexSets
 from treadle.planner.documents.job import Job
 from treadle.planner.documents.nearest import meant
@@ -49,7 +50,7 @@ log = logging.getLogger("treadle")
 
 _OWN: tuple[type[Document], ...] = (
     *(Trace, Hardware, Sketch, Pattern, Plan, Selection, Job, Artefact),
-    *(CompressionCosts, CostMatrix, IndexSets, ServerParts, Sparsity, SparseCosts),
+    *(CompressionCosts, CostMatrix, IndexModel, IndexSets, ServerParts, Sparsity, SparseCosts),
 )
 TYPES: dict[str, type[Document]] = {
     str(kind.__struct_config__.tag): kind for kind in (*_OWN, *(kind for room in rooms() for kind in room.documents))

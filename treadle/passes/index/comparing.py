@@ -88,10 +88,6 @@ def _wrong_at_end(index: LearnedIndex, reference: Reference) -> Iterator[str]:
 
 
 def _short(answer: object) -> str:
-    match answer:
-        case None:
-            return "nothing"
-        case [*pairs]:
-            return f"{len(pairs)} keys from {pairs[0][0]}" if pairs else "no key"
-        case _:
-            return str(answer)
+    if isinstance(answer, list):
+        return f"{len(answer)} keys from {answer[0][0]}" if answer else "no key"
+    return "nothing" if answer is None else str(answer)

@@ -14,7 +14,7 @@ class SortedKeys:
 
     def __init__(self, keys: Keys) -> None:
         """keys: ascending."""
-        given = keys.tolist()
+        given: list[int] = keys.tolist()
         self._parts = [given[start : start + PART_KEYS] for start in range(0, len(given), PART_KEYS)] or [[]]
         self._firsts = [part[0] if part else 0 for part in self._parts]
 

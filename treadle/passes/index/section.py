@@ -55,7 +55,7 @@ def _text(decisions: IndexDecisions) -> str:
 def _tables(decisions: IndexDecisions) -> Iterator[Table]:
     rows = measured_rows(decisions)
     if rows:
-        yield Table(MEASURED_HEAD, tuple(map(tuple, rows)), "Measured configurations, the fastest first.")
+        yield Table(MEASURED_HEAD, tuple(rows), "Measured configurations, the fastest first.")
     yield _predictions(decisions.problem)
 
 

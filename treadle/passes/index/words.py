@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from treadle.cli.tuned_lines import tuned_facts, tuned_line
@@ -176,10 +176,10 @@ def second_words(decisions: IndexDecisions) -> str:
 MEASURED_HEAD = ("rank", "leaves", "predicted", "measured", "times", "an operation", "memory", "")
 
 
-def measured_rows(decisions: IndexDecisions) -> list[Sequence[str]]:
+def measured_rows(decisions: IndexDecisions) -> list[tuple[str, ...]]:
     """The measured configurations as rows of `MEASURED_HEAD`, the fastest first."""
     problem = decisions.problem
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for each in sorted(ranked(problem), key=lambda each: each.measured_ns or 0):
         found, time = each.candidate.measured, each.measured_ns
         if found is None or time is None:

@@ -21,7 +21,7 @@ def record_findings(plan: Plan[IndexDecisions]) -> Iterator[str]:
     if plan.certificate.lower_bound > problem.loop_ns:
         claimed = f"lower bound {plan.certificate.lower_bound:g} ns"
         yield f"certificate: {claimed}, reading the operations was measured to take {problem.loop_ns} ns"
-    if (provenance.limit_fired or provenance.interrupted) != problem.cut_short:
+    if problem.top and (provenance.limit_fired or provenance.interrupted) != problem.cut_short:
         stated = "a limit or Ctrl-C" if provenance.limit_fired or provenance.interrupted else "nothing"
         yield f"provenance: {stated} ended the work, the problem has cut_short {str(problem.cut_short).lower()}"
     if len(provenance.tuned) != min(problem.top, 1):

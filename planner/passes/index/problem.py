@@ -24,7 +24,8 @@ Finding = tuple[str, str, str]
 """(path, found, expected)"""
 MOST_NS = 1 << 53
 """104 days; every whole number up to it is exact as a floating-point number, as records of measurements have them."""
-MOST_DRAWN = 1 << 32
+MOST_DRAWN = 1 << 29
+"""Keys, and operations, of a drawn workload."""
 PAIR_BYTES = 16
 """A key and its payload."""
 
@@ -48,18 +49,26 @@ class DrawnWorkload(Record, frozen=True, kw_only=True, tag_field="from", tag="fa
     """Lookups fall on the keys as in Zipf's law with this exponent; 0 for all alike."""
     seed: Count = 0
 
+    @property
+    def inserts(self) -> int:
+        """Inserts of the whole trace."""
+        return round(self.operations * self.insert_share)
+
     def problems(self, path: str) -> Iterator[Finding]:
         """What the types alone do not exclude; `path` is where it is."""
         for name, most in (("insert_share", 1), ("skew", 2)):
             if not 0 <= getattr(self, name) <= most:
                 yield f"{path}.{name}", f"{getattr(self, name)}", f"a number from 0 to {most}"
-        if self.insert_share < 1 and not self.bulk:
-            yield f"{path}.bulk", "no key", "at least one, since operations look keys up"
-        if self.bulk + self.operations > MOST_DRAWN:
-            yield f"{path}.operations", f"{self.bulk + self.operations} with bulk", f"at most {MOST_DRAWN} together"
+                return
+        if not self.bulk and not self.inserts:
+            yield f"{path}.bulk", "no key, and none is inserted", "at least one, since operations look keys up"
+        for name, count in (("operations", self.operations), ("bulk", self.bulk + self.inserts)):
+            if count > MOST_DRAWN:
+                with_inserts = " keys with those inserted" if name == "bulk" else ""
+                yield f"{path}.{name}", f"{count}{with_inserts}", f"at most {MOST_DRAWN}"
 
 
-class Measurement(Record, frozen=True, kw_only=True):
+class IndexMeasurement(Record, frozen=True, kw_only=True):
     """One configuration on the real index."""
 
     load_ns: Count
@@ -77,7 +86,7 @@ class Measurement(Record, frozen=True, kw_only=True):
 class IndexCandidate(Record, frozen=True, kw_only=True):
     configuration: IndexConfiguration
     predicted_ns: PositiveAmount
-    measured: Measurement | None = None
+    measured: IndexMeasurement | None = None
 
     @property
     def name(self) -> str:
@@ -123,10 +132,10 @@ class IndexProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="i
     def problems(self) -> Iterator[Finding]:
         yield from _count_problems(self)
         if isinstance(self.workload, DrawnWorkload):
-            yield from self.workload.problems("$.workload")
-            yield from _drawn_problems(self, self.workload)
-        unsound = [*_candidate_problems(self)]
-        yield from unsound or _measured_problems(self)
+            unsound = [*self.workload.problems("$.workload")]
+            yield from unsound or _drawn_problems(self, self.workload)
+        wrong = [*_candidate_problems(self)]
+        yield from wrong or _measured_problems(self)
         yield from _ratio_problems(self)
 
 
@@ -144,18 +153,14 @@ def _count_problems(problem: IndexProblem) -> Iterator[Finding]:
 
 def _drawn_problems(problem: IndexProblem, draw: DrawnWorkload) -> Iterator[Finding]:
     """Where counts are not those of a drawn workload: every insert adds a key, and nothing else happens but lookups."""
-    inserts = {0.0: 0, 1.0: problem.operations}.get(draw.insert_share, problem.inserts)
-    expected = {
-        "bulk": draw.bulk,
-        "whole": draw.operations,
-        "inserts": inserts,
-        "deletes": 0,
-        "scans": 0,
-        "keys_at_end": problem.bulk + problem.inserts,
-    }
+    expected = {"bulk": draw.bulk, "whole": draw.operations, "deletes": 0, "scans": 0}
+    expected["keys_at_end"] = problem.bulk + problem.inserts
     for name, right in expected.items():
         if (found := getattr(problem, name)) != right:
             yield f"$.{name}", f"{found}", f"{right}, as the workload is drawn"
+    for name, most in (("inserts", draw.inserts), ("lookups", draw.operations - draw.inserts)):
+        if (found := getattr(problem, name)) > most:
+            yield f"$.{name}", f"{found}", f"at most {most}, as the workload is drawn"
 
 
 def _candidate_problems(problem: IndexProblem) -> Iterator[Finding]:
@@ -210,7 +215,7 @@ def _measured_problems(problem: IndexProblem) -> Iterator[Finding]:
             yield from _run_problems(f"$.candidates[{place}].measured", each.measured, windows, problem.operations)
 
 
-def _run_problems(path: str, measured: Measurement, windows: int, operations: int) -> Iterator[Finding]:
+def _run_problems(path: str, measured: IndexMeasurement, windows: int, operations: int) -> Iterator[Finding]:
     """Where one measurement has not `windows` parts of the trace subset, or cannot be summed up."""
     found = len(measured.windows_ns)
     if not 1 <= found <= operations:

@@ -73,7 +73,8 @@ class IndexPass(Pass[IndexDecisions]):
         found += changed("time is", *("measured" if each.problem.top else "predicted" for each in (before, after)))
         found += fields_changed(before, after, ("time_ns",)) + changed("memory", before.bytes, after.bytes)
         found += changed("second", *(_name(each.second) for each in (before, after)))
-        return found + fields_changed(before, after, ("second_ns", "over_memory"))
+        found += fields_changed(before, after, ("second_ns",))
+        return found + changed("over the memory limit", before.over_memory, after.over_memory)
 
     def least_ns(self, decisions: IndexDecisions) -> int:
         return min(decisions.problem.loop_ns, decisions.time_ns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.index.configurations import IndexConfiguration, grid
@@ -15,8 +16,8 @@ from treadle.planner.passes.index.problem import (
     VERSION,
     DrawnWorkload,
     IndexCandidate,
+    IndexMeasurement,
     IndexProblem,
-    Measurement,
 )
 
 DRAW = DrawnWorkload(family="books", bulk=100, operations=40, insert_share=0.5, seed=7)
@@ -25,11 +26,11 @@ MEASURED = (5, 6, 4, 9, 3, 2, 8, 1, 7, 5.5, 20, 30)
 """Throughputs of twelve configurations: those predicted to be best are not those that are measured to be."""
 
 
-def measurement(time_ns: int, size: int = 2400, windows: int = 4, load_ns: int = 500) -> Measurement:
+def measurement(time_ns: int, size: int = 2400, windows: int = 4, load_ns: int = 500) -> IndexMeasurement:
     """A run of `time_ns` in windows of which the last has what is left over."""
     each = time_ns // windows
     parts = (*(each,) * (windows - 1), time_ns - each * (windows - 1))
-    return Measurement(load_ns=load_ns, windows_ns=parts, bytes=size)
+    return IndexMeasurement(load_ns=load_ns, windows_ns=parts, bytes=size)
 
 
 def problem_of(
@@ -39,7 +40,7 @@ def problem_of(
     sizes: Sequence[int] = (),
     top: int | None = None,
     configurations: Sequence[IndexConfiguration] = grid(),
-    **fields: object,
+    **fields: Any,
 ) -> IndexProblem:
     """Predicted ns, and measured ns and bytes, of the configurations in their order; the `top` best predicted ones are
     measured, by default all that have a time."""
@@ -53,7 +54,7 @@ def problem_of(
         )
         for place, ns in enumerate(predicted)
     )
-    shared: dict[str, object] = {
+    shared: dict[str, Any] = {
         "version": VERSION,
         "name": "small",
         "workload": DRAW,
@@ -68,10 +69,10 @@ def problem_of(
         "top": top,
         "loop_ns": 7 if top else 0,
     }
-    return IndexProblem(**{**shared, **fields})  # type: ignore[arg-type]
+    return IndexProblem(**{**shared, **fields})
 
 
-def twelve(top: int, **fields: object) -> IndexProblem:
+def twelve(top: int, **fields: Any) -> IndexProblem:
     """The twelve configurations: operations that run at a throughput t take 10 ms / t."""
     predicted, times = ([round(10_000_000 / each) for each in row] for row in (PREDICTED, MEASURED))
     return problem_of(predicted, times, top=top, **fields)

@@ -126,7 +126,7 @@ def _compile(command: Sequence[str], texts: Mapping[str, str], main: str, folder
     """In a folder of its own, then moved: another process that builds the same sees all of it or nothing. Raises
     OSError where that folder is full."""
     for file, text in texts.items():
-        if file.endswith((".h", ".cu", ".cpp")):
+        if file.endswith((".h", ".hpp", ".cu", ".cpp")):
             (folder / file).write_text(text, encoding="utf-8")
     run_compiler([*command, main, "-o", "out.so"], main, folder)
     built = folder / "out.so"

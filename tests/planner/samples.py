@@ -13,6 +13,7 @@ from tests.codegen.compression.compression_plans import plan_with, small_decisio
 from tests.planner.passes.aggregation.aggregation_plans import RACKS, problem_on, small_plan
 from tests.planner.passes.checkpoint.checkpoint_plans import PROBLEM as CHECKPOINT_PROBLEM
 from tests.planner.passes.checkpoint.checkpoint_plans import by_hand
+from tests.planner.passes.index.index_models import MODEL
 from tests.planner.passes.server.server_plans import PRICES, decided
 from tests.planner.passes.server.server_plans import PROBLEM as SERVER_PROBLEM
 from tests.planner.passes.tiling.tiling_plans import PROBLEM as TILING_PROBLEM
@@ -542,6 +543,7 @@ DOCUMENTS = {
     "aggregation-problem": problem_on(RACKS, connections=2),
     "aggregation plan": small_plan(),
     "server-parts": SERVER_PARTS,
+    "index-model": MODEL,
     "server-keys": ServerKeys(version=1, name="three layers", keys=SERVER_PROBLEM.keys, compute_ns=1_000_000),
     "server-prices": PRICES,
     "server-problem": SERVER_PROBLEM,

@@ -31,8 +31,9 @@ Wherever a profile is asked for: a shipped name, a file, or `local` for this mac
 
 @command.command("list")
 def list_(*, as_json: Json = False) -> None:
-    """List profiles and costs of kernels that ship with treadle."""
+    """List profiles, costs of kernels and models that ship with treadle."""
     from treadle.cli.profile_compression import list_costs, shipped_costs
+    from treadle.cli.profile_index import list_index_models, shipped_index_models
     from treadle.cli.profile_server import list_server_parts, shipped_server_parts
     from treadle.cli.profile_sparse import list_sparse_costs, shipped_sparse_costs
 
@@ -42,6 +43,7 @@ def list_(*, as_json: Json = False) -> None:
             "compression": [name for name, _ in shipped_costs()],
             "sparse": [name for name, _ in shipped_sparse_costs()],
             "server": [name for name, _ in shipped_server_parts()],
+            "index": [name for name, _ in shipped_index_models()],
         }
         print_json("profile-list", {"profiles": [summary(profile) for profile in profiles], **costs})
         return
@@ -54,6 +56,7 @@ def list_(*, as_json: Json = False) -> None:
     list_costs()
     list_sparse_costs()
     list_server_parts()
+    list_index_models()
 
 
 @command.command()
@@ -75,12 +78,13 @@ def show(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show a profile, costs, parts of a server, or matrix of hosts.
+    """Show a profile, costs, parts of a server, a model of indexes, or matrix of hosts.
 
     NAME is a shipped name, a file, or `local`. Costs are those of compressing gradients, of sparse gradients such as
-    sparse/cpu-epyc, or between hosts, as a file. Parts are those such as server/pbox.
+    sparse/cpu-epyc, or between hosts, as a file. Parts are those such as server/pbox, and models those such as index/cpu-epyc.
     """
     from treadle.cli.profile_compression import costs_named, show_costs
+    from treadle.cli.profile_index import index_model_named, show_index_model
     from treadle.cli.profile_pairs import pairs_in, show_pairs
     from treadle.cli.profile_server import server_parts_named, show_server_parts
     from treadle.cli.profile_sparse import show_sparse_costs, sparse_costs_named
@@ -99,6 +103,11 @@ def show(
     if parts is not None:
         _refuse({"--nodes": nodes, "--svg": svg}, "parts of a parameter server")
         show_server_parts(parts, as_json)
+        return
+    model = index_model_named(name)
+    if model is not None:
+        _refuse({"--nodes": nodes, "--svg": svg}, "a model of learned indexes")
+        show_index_model(model, as_json)
         return
     costs = None if name in resources.names("profiles") else costs_named(name)
     if costs is not None:

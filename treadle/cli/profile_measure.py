@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from treadle.cli.json_output import print_json
-from treadle.cli.options import Json, document_option, hardware_option, percent, whole
+from treadle.cli.options import Json, document_option, hardware_option, percent, positive, whole
 from treadle.cli.output import live_line, note, print_table
 from treadle.cli.profile_hardware import show_hardware
 from treadle.planner.documents import store
@@ -30,6 +30,8 @@ def _measured_kind(options: Mapping[str, Any]) -> str:
         return "sparse-costs"
     if options["server"]:
         return "server-parts"
+    if options["index"]:
+        return "index-model"
     if options["pairs"] or options["hosts"]:
         return "cost-matrix"
     return "compression-costs" if options["compression"] else "hardware"
@@ -64,6 +66,13 @@ def measure(
     server: Annotated[
         bool, typer.Option("--server", help="Measure the parts of this machine as a parameter server.")
     ] = False,
+    index: Annotated[
+        bool, typer.Option("--index", help="Learn to predict which leaves of a learned index are fastest.")
+    ] = False,
+    minutes: Annotated[
+        float | None,
+        positive("With --index: minutes to measure; learning takes some more. [default: 15]"),
+    ] = None,
     together: Annotated[
         int | None,
         whole("With --compression: processes that measure at once and share the cores. [default: 1]", least=1, most=64),
@@ -109,7 +118,8 @@ def measure(
     of grouped messages of NCCL between GPUs. With --compression it is a document of another kind: what encoding,
     decoding and copying gradients costs, on the GPU as well as on the host. Started as one rank of several it holds the
     collectives of torch.distributed between them too. With --sparse it is what the kernels of sparse gradients cost,
-    with --server what parts a parameter server on this machine has.
+    with --server what parts a parameter server on this machine has. With --index it is a model that predicts how fast
+    the configurations of a learned index are; Ctrl-C ends measuring, and what was measured is not lost.
     With --hosts or --pairs it is a cost matrix: what it costs to send between every two hosts.
     """
     if hosts is not None or pairs:
@@ -123,6 +133,7 @@ def measure(
                 "--compression": compression,
                 "--sparse": sparse or None,
                 "--server": server or None,
+                "--index": index or None,
                 "--together": together,
             },
         )
@@ -138,9 +149,11 @@ def measure(
     ):
         if value is not None:
             raise InputError("found neither --hosts nor --pairs, expected one of them with it", where=option)
-    if sparse or server:
+    if minutes is not None and not index:
+        raise InputError("found no --index, expected it with this option", where="--minutes")
+    if sparse or server or index:
         _refuse_others(
-            "--sparse" if sparse else "--server",
+            "--sparse" if sparse else "--server" if server else "--index",
             {
                 "--world": world,
                 "--sizes": sizes,
@@ -149,8 +162,14 @@ def measure(
                 "--compression": compression,
                 "--together": together,
                 "--server": (server and sparse) or None,
+                "--index": (index and (server or sparse)) or None,
             },
         )
+        if index:
+            from treadle.cli.profile_index import measure_index_model
+
+            measure_index_model(minutes, output, as_json)
+            return
         if server:
             from treadle.cli.profile_server import measure_server_parts
 

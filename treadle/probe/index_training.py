@@ -8,8 +8,10 @@ the expected logarithm of throughput, and that of its difference from the mean o
 from __future__ import annotations
 
 import base64
+
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -120,7 +122,7 @@ class _Network(nn.Module):
             self.trace = nn.Linear(2 * inputs + TOTALS, EMBEDDING)
             self.embeddings = nn.ModuleList(nn.Embedding(count, EMBEDDING) for count in buckets)
             widths = (2 * EMBEDDING, HIDDEN, HIDDEN, classes)
-            self.classifier = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False))
+            self.classifier = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
     def forward(
         self, pictures: torch.Tensor, sums: torch.Tensor, trace_of: torch.Tensor, buckets: torch.Tensor

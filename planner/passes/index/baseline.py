@@ -7,7 +7,7 @@ learned from, relative to the other configurations of the same trace.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -51,15 +51,15 @@ def fitted_baseline(traces: Sequence[MeasuredTrace]) -> IndexBaseline:
     for count in range(MOST_THRESHOLDS + 1):
         for inner in combinations(cuts, count):
             ends = (0, *inner, len(traces))
-            if any(after - before < LEAST_TRACES for before, after in zip(ends, ends[1:], strict=False)) and inner:
+            if any(after - before < LEAST_TRACES for before, after in pairwise(ends)) and inner:
                 continue
-            loss = sum(_loss(table[order[a:b]]) for a, b in zip(ends, ends[1:], strict=False))
+            loss = sum(_loss(table[order[a:b]]) for a, b in pairwise(ends))
             if loss < best[0] - 1e-12:
                 best = loss, inner
     ends = (0, *best[1], len(traces))
     return IndexBaseline(
         thresholds=tuple(round(float(shares[place - 1] + shares[place]) / 2, 6) for place in best[1]),
-        ranked=tuple(_ranked(table[order[a:b]], known) for a, b in zip(ends, ends[1:], strict=False)),
+        ranked=tuple(_ranked(table[order[a:b]], known) for a, b in pairwise(ends)),
     )
 
 

@@ -127,9 +127,7 @@ def plan_job(
     else:
         trace = with_roofline(captured, hardware)
     top = job.measure_top if measured else 0
-    given = JobInputs(
-        trace, hardware, others, None if clock is None else clock.limit_s, unplanned, measure_top=top
-    )
+    given = JobInputs(trace, hardware, others, None if clock is None else clock.limit_s, unplanned, measure_top=top)
     planned = Planned(job, given, _plans(parts, given, say, clock), out, cache.reused)
     for name in planned.plans:
         require_replaceable(out / f"{name}.plan.json", "plan")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice, pairwise
+from itertools import islice, pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,7 +61,8 @@ def _wrong(index: LearnedIndex, workload: Workload, reference: Reference) -> Ite
         for number, (key, payload, answer) in enumerate(given, start):
             expected = reference.answer(op, key, payload)
             if answer != expected:
-                yield f"operation {number}: {WORDS[op]} {key} gave {_short(answer)}, expected {_short(expected)}"
+                one, other = map(_short, _differing(answer, expected))
+                yield f"operation {number}: {WORDS[op]} {key} gave {one}, expected {other}"
 
 
 def _answers(index: LearnedIndex, op: int, keys: Keys, payloads: Keys) -> list[object]:
@@ -87,7 +88,12 @@ def _wrong_at_end(index: LearnedIndex, reference: Reference) -> Iterator[str]:
             break
 
 
+def _differing(found: object, expected: object) -> tuple[object, object]:
+    """Both, of two lists the first items that differ."""
+    if isinstance(found, list) and isinstance(expected, list):
+        return next(pair for pair in zip_longest(found, expected) if pair[0] != pair[1])
+    return found, expected
+
+
 def _short(answer: object) -> str:
-    if isinstance(answer, list):
-        return f"{len(answer)} keys from {answer[0][0]}" if answer else "no key"
     return "nothing" if answer is None else str(answer)

@@ -4,18 +4,19 @@ predicted to be best (MAPLE, "Overview")."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 
 from msgspec.structs import replace
 
 from treadle.passes.index.inputs import GivenWorkload
 from treadle.planner.documents.index_model import IndexModel
-from treadle.planner.errors import InputError
+from treadle.planner.errors import InputError, LimitError
 from treadle.planner.passes.index.choosing import over_memory
 from treadle.planner.passes.index.configurations import grid
 from treadle.planner.passes.index.evaluator import predicted_ns as evaluated
 from treadle.planner.passes.index.operations import Workload
-from treadle.planner.passes.index.problem import VERSION, IndexCandidate, IndexProblem, Measurement
+from treadle.planner.passes.index.problem import VERSION, IndexCandidate, IndexMeasurement, IndexProblem
 from treadle.planner.search.clock import Clock
 from treadle.planner.search.top import Outcome, Predicted, measure_top
 
@@ -74,7 +75,8 @@ def measured_problem(
     if not _time_left(clock, expected_s):
         return None
     share = problem.inserts / problem.operations
-    found: dict[int, Measurement] = {}
+    found: dict[int, IndexMeasurement] = {}
+    failed: dict[int, str] = {}
     longest_s = 0.0
 
     def measure(place: int) -> Outcome:
@@ -88,17 +90,16 @@ def measured_problem(
             one.time_ns, "too much memory" if over_memory(problem, replace(candidates[place], measured=one)) else ""
         )
 
-    try:
+    with suppress(InputError):  # none that may be taken; the planner states why
         measure_top("leaves", problem.model, choices, top, measure, lambda: not _time_left(clock, longest_s))
-    except InputError:
-        if not found:  # otherwise all of them take too much memory, which the planner explains
-            raise
     return replace(
         problem,
-        candidates=tuple(replace(each, measured=found.get(place)) for place, each in enumerate(candidates)),
+        candidates=tuple(
+            replace(each, measured=found.get(place), failed=failed.get(place)) for place, each in enumerate(candidates)
+        ),
         top=top,
-        cut_short=len(found) < min(top, len(candidates)),
-        loop_ns=loop_ns(subset),
+        cut_short=len(found) < min(top, len(candidates) - len(failed)),
+        loop_ns=loop_ns(subset) if found else 0,
         machine=cpu_model(),
     )
 

@@ -82,13 +82,16 @@ def measured_problem(
     def measure(place: int) -> Outcome:
         nonlocal longest_s
         began = monotonic()
-        one = measured(candidates[place].configuration, subset, windows=WINDOWS, repeats=REPEATS, insert_share=share)
+        one = candidates[place]
+        try:
+            run = measured(one.configuration, subset, windows=WINDOWS, repeats=REPEATS, insert_share=share)
+        except LimitError as error:
+            failed[place] = str(error)
+            return Outcome(None, failed[place])
         longest_s = max(longest_s, monotonic() - began)
-        found[place] = one
-        on_measured(len(found), choices[place].name)
-        return Outcome(
-            one.time_ns, "too much memory" if over_memory(problem, replace(candidates[place], measured=one)) else ""
-        )
+        found[place] = run
+        on_measured(len(found), one.name)
+        return Outcome(run.time_ns, "too much memory" if over_memory(problem, replace(one, measured=run)) else "")
 
     with suppress(InputError):  # none that may be taken; the planner states why
         measure_top("leaves", problem.model, choices, top, measure, lambda: not _time_left(clock, longest_s))

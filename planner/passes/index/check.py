@@ -6,7 +6,6 @@ It goes over the candidates one by one and shares no code with what chooses.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from fractions import Fraction
 
 from treadle.planner.passes.index.configurations import IndexConfiguration, name_of_leaves
 from treadle.planner.passes.index.decisions import IndexDecisions
@@ -34,7 +33,7 @@ def is_allowed(problem: IndexProblem, candidate: IndexCandidate) -> bool:
     run, ratio = candidate.measured, problem.max_memory_ratio
     if run is None or ratio is None:
         return True
-    return Fraction(run.bytes, PAIR_BYTES * problem.keys_at_end) <= Fraction(ratio)
+    return run.bytes / (problem.keys_at_end * PAIR_BYTES) <= ratio
 
 
 def time_of(candidate: IndexCandidate) -> int:

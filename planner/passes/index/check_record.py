@@ -57,6 +57,10 @@ def _other(problem: IndexProblem, ranked: RankedChoice, candidate: IndexCandidat
     for name, expected in stated.items():
         if (found := getattr(ranked, name)) != expected:
             return f"{name}: found {found}, expected {expected}"
-    if (ranked.excluded is None) != is_allowed(problem, candidate):
-        return f"excluded: found {ranked.excluded}, expected {'a reason' if ranked.excluded is None else 'none'}"
-    return ""
+    if candidate.failed is not None or is_allowed(problem, candidate):
+        return "" if ranked.excluded == candidate.failed else f"excluded: {_found(ranked)}{candidate.failed or 'none'}"
+    return "" if ranked.excluded is not None else f"excluded: {_found(ranked)}a reason, since it is over the memory"
+
+
+def _found(ranked: RankedChoice) -> str:
+    return f"found {ranked.excluded or 'none'}, expected "

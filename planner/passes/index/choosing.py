@@ -6,7 +6,6 @@ The model only decides what is measured; a measurement decides what is taken (MA
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import NamedTuple
 
 from treadle.planner.documents.scalars import many
@@ -26,14 +25,16 @@ class IndexChoice(NamedTuple):
 
 
 def choice_of(problem: IndexProblem) -> IndexChoice:
-    """The fastest two that are allowed; of equal ones the best predicted. Raises InfeasibleError where all measured
-    ones are over the memory."""
+    """The fastest two that are allowed; of equal ones the best predicted. Raises InfeasibleError where none runs here,
+    or all measured ones are over the memory."""
     order = [problem.candidates[place] for place in by_prediction(predictions(problem))]
-    tried = [each for each in order if each.measured is not None] if problem.top else order
-    allowed = sorted((each for each in tried if not over_memory(problem, each)), key=taken_ns)
+    timed = [each for each in order if each.measured is not None] if problem.top else order
+    if not timed:
+        raise InfeasibleError(f"none of {many(len(order), 'configuration')} runs here: {order[0].failed}")
+    allowed = sorted((each for each in timed if not over_memory(problem, each)), key=taken_ns)
     if not allowed:
-        raise _too_large(problem, tried)
-    return IndexChoice(allowed[0], allowed[1] if len(allowed) > 1 else None, len(tried) - len(allowed))
+        raise _too_large(problem, timed)
+    return IndexChoice(allowed[0], allowed[1] if len(allowed) > 1 else None, len(timed) - len(allowed))
 
 
 def taken_ns(candidate: IndexCandidate) -> int:
@@ -42,10 +43,15 @@ def taken_ns(candidate: IndexCandidate) -> int:
 
 
 def over_memory(problem: IndexProblem, candidate: IndexCandidate) -> bool:
-    """Whether it was measured to take more bytes than the ratio of the problem allows; exact."""
+    """Whether it was measured to take more bytes than the ratio of the problem allows."""
     if problem.max_memory_ratio is None or candidate.measured is None:
         return False
-    return candidate.measured.bytes > Fraction(problem.max_memory_ratio) * PAIR_BYTES * problem.keys_at_end
+    return memory_ratio(candidate.measured.bytes, problem.keys_at_end) > problem.max_memory_ratio
+
+
+def memory_ratio(size: int, keys: int) -> float:
+    """Bytes for each byte of keys and payloads, rounded correctly, so that it equals a decimal that it is."""
+    return size / (PAIR_BYTES * keys)
 
 
 def predictions(problem: IndexProblem) -> list[Predicted]:
@@ -54,35 +60,32 @@ def predictions(problem: IndexProblem) -> list[Predicted]:
 
 
 def outcomes(problem: IndexProblem) -> dict[int, Outcome]:
-    """What the measurements found, by the places of the candidates."""
+    """What was found of those that were tried, by the places of the candidates."""
     return {
-        place: Outcome(each.measured.time_ns, _excluded(problem, each))
+        place: Outcome(None if each.measured is None else each.measured.time_ns, _excluded(problem, each))
         for place, each in enumerate(problem.candidates)
-        if each.measured is not None
+        if each.tried
     }
 
 
 def _excluded(problem: IndexProblem, candidate: IndexCandidate) -> str:
     if problem.max_memory_ratio is None or candidate.measured is None or not over_memory(problem, candidate):
-        return ""
-    ratio = candidate.measured.bytes / (PAIR_BYTES * problem.keys_at_end)
+        return candidate.failed or ""
+    ratio = memory_ratio(candidate.measured.bytes, problem.keys_at_end)
     return f"{ratio:.4g} bytes for each byte of keys and payloads, at most {problem.max_memory_ratio:g} allowed"
 
 
-def _too_large(problem: IndexProblem, tried: list[IndexCandidate]) -> InfeasibleError:
+def _too_large(problem: IndexProblem, timed: list[IndexCandidate]) -> InfeasibleError:
     """The reason, with the least ratio that would do."""
-    sizes = [each.measured.bytes for each in tried if each.measured is not None]
-    small = tried[sizes.index(min(sizes))]
+    sizes = [each.measured.bytes for each in timed if each.measured is not None]
+    small = timed[sizes.index(min(sizes))]
     ratio = least_ratio(min(sizes), problem.keys_at_end)
     return InfeasibleError(
-        f"{many(len(tried), 'measured configuration')} all take more than {problem.max_memory_ratio:g} bytes for each "
+        f"{many(len(timed), 'measured configuration')} all take more than {problem.max_memory_ratio:g} bytes for each "
         f"byte of keys and payloads; a ratio of {ratio} would do, with {name_of_leaves(small.configuration)}"
     )
 
 
 def least_ratio(size: int, keys: int) -> float:
     """The least ratio in steps of 1/10000 that allows `size` bytes for `keys` keys."""
-    steps = -(-size * RATIO_STEPS // (PAIR_BYTES * keys))
-    while Fraction(steps / RATIO_STEPS) * PAIR_BYTES * keys < size:  # a decimal may be a little less as a float
-        steps += 1
-    return steps / RATIO_STEPS
+    return -(-size * RATIO_STEPS // (PAIR_BYTES * keys)) / RATIO_STEPS

@@ -87,15 +87,21 @@ class IndexCandidate(Record, frozen=True, kw_only=True):
     configuration: IndexConfiguration
     predicted_ns: PositiveAmount
     measured: IndexMeasurement | None = None
+    failed: Name | None = None
+    """Why it was tried and does not run here."""
 
     @property
     def name(self) -> str:
         return name_of_leaves(self.configuration)
 
+    @property
+    def tried(self) -> bool:
+        return self.measured is not None or self.failed is not None
+
 
 class IndexProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="index-problem"):
-    """The `top` candidates that are predicted to be best were measured, none where it is 0. The earlier of equal ones
-    wins."""
+    """The `top` candidates that are predicted to be best, of those that run here, were measured; none where it is 0.
+    The earlier of equal ones wins."""
 
     version: Positive
     name: Name
@@ -190,29 +196,32 @@ def _configuration_problems(path: str, of: IndexConfiguration) -> Iterator[Findi
 
 def _measured_problems(problem: IndexProblem) -> Iterator[Finding]:
     """Measurements of other candidates than the best predicted, and such as no run makes."""
-    candidates, wanted = problem.candidates, min(problem.top, len(problem.candidates))
+    candidates = problem.candidates
     order = sorted(range(len(candidates)), key=lambda place: candidates[place].predicted_ns)
-    count = sum(each.measured is not None for each in candidates)
-    for rank, place in enumerate(order):
-        if (rank < count) != (candidates[place].measured is not None):
-            found, expected = ("none", "one") if rank < count else ("one", "none")
-            yield (
-                f"$.candidates[{place}].measured",
-                f"{found} of number {rank + 1} by prediction, where {many(count, 'candidate')} are measured",
-                f"{expected}, since the best predicted are measured",
-            )
+    tried = [place for place in order if candidates[place].tried]
+    measured = [place for place in tried if candidates[place].measured is not None]
+    for rank, (place, found) in enumerate(zip(order, tried, strict=False)):
+        if place != found:
+            text = f"one of number {order.index(found) + 1} by prediction, none of number {rank + 1}"
+            yield f"$.candidates[{found}].measured", text, "none, since the best predicted are measured"
             break
-    if problem.cut_short and not 1 <= count < wanted:
-        yield "$.cut_short", f"true with {count} of {wanted} measured", "false"
-    elif not problem.cut_short and count != wanted:
-        yield "$.candidates", f"{many(count, 'measurement')}", f"{wanted}, with `top` {problem.top}"
-    if problem.loop_ns and not count:
+    wanted = min(problem.top, len(candidates) - len(tried) + len(measured))
+    if problem.cut_short and not 1 <= len(measured) < wanted:
+        yield "$.cut_short", f"true with {len(measured)} of {wanted} measured", "false"
+    elif not problem.cut_short and len(measured) != wanted:
+        yield "$.candidates", many(len(measured), "measurement"), f"{wanted}, with `top` {problem.top}"
+    elif len(measured) == problem.top and measured[-1:] != tried[-1:]:
+        yield f"$.candidates[{tried[-1]}].failed", "one that was tried", f"none after {problem.top} were measured"
+    if problem.loop_ns and not measured:
         yield "$.loop_ns", f"{problem.loop_ns}", "0, since nothing was measured"
     windows: int | None = None
     for place, each in enumerate(candidates):
-        if each.measured is not None:
-            windows = len(each.measured.windows_ns) if windows is None else windows
-            yield from _run_problems(f"$.candidates[{place}].measured", each.measured, windows, problem.operations)
+        path, run = f"$.candidates[{place}]", each.measured
+        if run is not None:
+            windows = len(run.windows_ns) if windows is None else windows
+            yield from _run_problems(f"{path}.measured", run, windows, problem.operations)
+        if run is not None and each.failed is not None:
+            yield f"{path}.failed", "a reason", "none, since it was measured"
 
 
 def _run_problems(path: str, measured: IndexMeasurement, windows: int, operations: int) -> Iterator[Finding]:

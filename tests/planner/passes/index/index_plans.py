@@ -39,18 +39,22 @@ def problem_of(
     *,
     sizes: Sequence[int] = (),
     top: int | None = None,
+    failing: Sequence[int] = (),
     configurations: Sequence[IndexConfiguration] = grid(),
     **fields: Any,
 ) -> IndexProblem:
-    """Predicted ns, and measured ns and bytes, of the configurations in their order; the `top` best predicted ones are
-    measured, by default all that have a time."""
+    """Predicted ns, and measured ns and bytes, of the configurations in their order; the `top` best predicted ones that
+    are not among the `failing` are measured, by default all that have a time."""
     top = len(times) if top is None else top
-    order = sorted(range(len(predicted)), key=lambda place: predicted[place])[:top]
+    order = sorted(range(len(predicted)), key=lambda place: predicted[place])
+    measured = [place for place in order if place not in failing][:top]
+    tried = order[: order.index(measured[-1]) + 1 if len(measured) == top and measured else top and len(order)]
     candidates = tuple(
         IndexCandidate(
             configuration=configurations[place],
             predicted_ns=float(ns),
-            measured=measurement(times[place], sizes[place] if sizes else 2400) if place in order else None,
+            measured=measurement(times[place], sizes[place] if sizes else 2400) if place in measured else None,
+            failed="no memory" if place in tried and place in failing else None,
         )
         for place, ns in enumerate(predicted)
     )
@@ -103,18 +107,20 @@ def by_hand() -> IndexDecisions:
 
 
 def random_problem(rng: random.Random) -> IndexProblem:
-    """A sound problem, with ties, and with a memory ratio that some measured configuration keeps."""
+    """A sound problem, with ties, with configurations that do not run, and with a memory ratio that some keep."""
     count = rng.randint(1, 14)
     configurations = rng.sample(grid(), count)
     predicted = [rng.choice((0.25, 1.5)) * rng.randint(1, 12) for _ in range(count)]
     times, sizes = [rng.randint(4, 12) for _ in range(count)], [rng.randint(1900, 1940) for _ in range(count)]
-    top = rng.randint(0, count + 2)
-    problem = problem_of(predicted, times, sizes=sizes, top=top, configurations=configurations, loop_ns=0)
+    top, failing = rng.randint(0, count + 2), rng.sample(range(count), rng.randint(0, count // 2))
+    problem = problem_of(
+        predicted, times, sizes=sizes, top=top, failing=failing, configurations=configurations, loop_ns=0
+    )
     if not top:
         return problem
     measured = [each.measured.bytes for each in problem.candidates if each.measured is not None]
     ratio = rng.choice((None, (min(measured) + rng.randint(1, 40)) / (16 * problem.keys_at_end)))
     return problem_of(
-        predicted, times, sizes=sizes, top=top, configurations=configurations,
+        predicted, times, sizes=sizes, top=top, failing=failing, configurations=configurations,
         loop_ns=rng.randint(0, 12), max_memory_ratio=ratio,
     )  # fmt: skip

@@ -121,15 +121,31 @@ CORRUPTIONS: dict[str, tuple[Change, str]] = {
     ),
     "one measured that is not of the best": (
         lambda decisions: candidate(0, measured=measurement(900))(candidate(1, measured=None)(decisions)),
-        "candidates[1].measured: found none of number 4 by prediction, where 4 candidates are measured, expected one",
+        "candidates[0].measured: found one of number 6 by prediction, none of number 4, expected none, since",
     ),
     "predictions in another order": (
         candidate(0, predicted_ns=50.0),
-        "candidates[0].measured: found none of number 1 by prediction",
+        "candidates[4].measured: found one of number 2 by prediction, none of number 1, expected none",
     ),
     "a higher top": (problem(top=5), "candidates: found 4 measurements, expected 5, with `top` 5"),
     "no top": (problem(top=0), "candidates: found 4 measurements, expected 0, with `top` 0"),
     "cut short with all measured": (problem(cut_short=True), "cut_short: found true with 4 of 4 measured, expected f"),
+    "one that failed after the last of the top": (
+        candidate(3, failed="no memory"),
+        "candidates[3].failed: found one that was tried, expected none after 4 were measured",
+    ),
+    "one that failed after one that was not tried": (
+        candidate(0, failed="no memory"),
+        "candidates[0].measured: found one of number 6 by prediction, none of number 5",
+    ),
+    "one that failed and was measured": (
+        candidate(4, failed="no memory"),
+        "candidates[4].failed: found a reason, expected none, since it was measured",
+    ),
+    "one that failed of the top": (
+        candidate(1, measured=None, failed="no memory"),
+        "candidates: found 3 measurements, expected 4",
+    ),
     "a prediction of nothing": (candidate(0, predicted_ns=0.0), "candidates[0].predicted_ns: found 0.0, expected a"),
     "a candidate twice": (candidate(0, configuration=grid()[1]), "candidates[1]: found second gapped array 1/8"),
     "a candidate less": (without(1), "chosen: found another configuration, expected one of the candidates"),
@@ -214,7 +230,7 @@ RECORDS: dict[str, tuple[Callable[[Plan[IndexDecisions]], Plan[IndexDecisions]],
     "another prediction": (ranked(0, predicted_ns=99.0), "tuned[0].ranked[0].predicted_ns: found 99.0, expected 100.0"),
     "another measurement": (ranked(2, measured_ns=421), "tuned[0].ranked[2].measured_ns: found 421, expected 420"),
     "a measurement that was not made": (ranked(4, measured_ns=5), "ranked[4].measured_ns: found 5, expected None"),
-    "one that is not excluded": (ranked(1, excluded=None), "ranked[1].excluded: found None, expected a reason"),
+    "one that is not excluded": (ranked(1, excluded=None), "ranked[1].excluded: found none, expected a reason"),
     "one that is excluded": (ranked(2, excluded="ugly"), "ranked[2].excluded: found ugly, expected none"),
     "another name": (ranked(5, name="gapped array"), "ranked[5].name: found gapped array, expected gapped array 1/2"),
     "a limit that did not fire": (

@@ -112,6 +112,23 @@ def test_a_ratio_that_is_said_to_do_does(size: int, keys: int) -> None:
             decided(less)
 
 
+def test_one_that_does_not_run_gives_its_turn_to_the_next() -> None:
+    problem = problem_of((1, 2, 3, 4), (0, 9, 5, 2), top=2, failing=(0,))
+    plan = plan_index(problem)
+    assert plan.decisions.chosen == grid()[2]
+    (record,) = plan.provenance.tuned
+    assert [each.measured_ns for each in record.ranked] == [None, 9, 5, None]
+    assert [each.excluded for each in record.ranked] == ["no memory", None, None, None]
+    assert check_plan(plan) == []
+    last = plan_index(replace(problem_of((1, 2), (4, 5), top=2, failing=(0,)), name="all tried"))
+    assert last.decisions.chosen == grid()[1]
+
+
+def test_where_none_runs_there_is_no_plan() -> None:
+    with pytest.raises(InfeasibleError, match="none of 2 configurations runs here: no memory"):
+        plan_index(problem_of((1, 2), (4, 5), top=2, failing=(0, 1), loop_ns=0))
+
+
 def test_measuring_that_a_limit_or_ctrl_c_ended_is_recorded() -> None:
     cut = replace(twelve(4), top=10, cut_short=True)
     plan = plan_index(cut)
@@ -158,7 +175,7 @@ def _allowed(problem: IndexProblem) -> list[tuple[int, float, int, int]]:
         number, run = grid().index(each.configuration), each.measured
         if not problem.top:
             found.append((int(each.predicted_ns + 0.75), each.predicted_ns, place, number))
-        elif run is not None and run.bytes <= (problem.max_memory_ratio or 10**9) * 16 * problem.keys_at_end:
+        elif run is not None and run.bytes / 16 / problem.keys_at_end <= (problem.max_memory_ratio or 10**9):
             found.append((sum(run.windows_ns), each.predicted_ns, place, number))
     return found
 

@@ -63,4 +63,4 @@ def as_payloads(values: ArrayLike, keys: Keys) -> Keys:
 
 
 def _is_key(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and 0 <= int(value) < 1 << 64
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 <= int(value) < 1 << 64

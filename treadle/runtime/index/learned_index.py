@@ -82,8 +82,8 @@ class LearnedIndex:
         settings = settings_of(configuration, insert_share, flags | (NEW_KEYS if unique else 0))
         handle = self._library.treadle_index_new(ctypes.byref(settings))
         require_memory(handle is not None, "started")
-        self._handle = ctypes.c_void_p(handle)
-        self._free = weakref.finalize(self, self._library.treadle_index_free, self._handle)
+        self._handle: int | None = handle
+        self._free = weakref.finalize(self, self._library.treadle_index_free, handle)
         self._lock = RLock()
         self._one = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint8()
         self._places = tuple(map(ctypes.addressof, self._one))
@@ -91,6 +91,7 @@ class LearnedIndex:
     def close(self) -> None:
         """Free the memory; calls are refused afterwards."""
         with self._lock:
+            self._handle = None
             self._free()
 
     def __enter__(self) -> LearnedIndex:
@@ -105,8 +106,8 @@ class LearnedIndex:
         raise InputError("found an index to be copied or pickled; its items can be")
 
     @property
-    def _open(self) -> ctypes.c_void_p:
-        if not self._free.alive:
+    def _open(self) -> int:
+        if self._handle is None:
             raise InputError("the index is closed")
         return self._handle
 
@@ -193,10 +194,11 @@ class LearnedIndex:
         return payload
 
     def _looked_up(self, key: int) -> int | None:
-        one = as_key(key)
+        if type(key) is not int or not 0 <= key <= LATEST:  # as_key takes as long as the call
+            key = as_key(key)
         asked, payload, found = self._one
         with self._lock:
-            asked.value = one
+            asked.value = key
             self._library.treadle_index_lookup(self._open, self._places[0], 1, *self._places[1:])
             return payload.value if found.value else None
 
@@ -225,9 +227,8 @@ class LearnedIndex:
         ops = np.ascontiguousarray(operations.ops, np.uint8)
         keys, payloads = as_keys(operations.keys), as_payloads(operations.payloads, operations.keys)
         if len(ops) != len(keys) or ops.max(initial=0) >= len(WORDS) or not 1 <= windows <= max(1, len(ops)):
-            raise InputError(
-                f"found {len(ops)} operations up to {ops.max(initial=0)} of {len(keys)} keys in {windows} windows"
-            )
+            what = f"{len(ops)} operations from 0 to {ops.max(initial=0)} of {len(keys)} keys"
+            raise InputError(f"found {what} in {windows} windows")
         times, answers = np.zeros(windows, np.uint64), np.zeros(1, np.uint64)
         with self._lock:
             result = self._library.treadle_index_run(

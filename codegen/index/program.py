@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from treadle.codegen.index.header import header_text, library_texts
+from treadle.codegen.index.header import library_texts
 from treadle.codegen.interface import Made
 from treadle.codegen.templates import template
 from treadle.planner import resources
 from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.index.configurations import name_of_leaves
 from treadle.planner.passes.index.decisions import IndexDecisions
-
-HEADER, C_FUNCTIONS = "treadle_index.hpp", "treadle_index_c.cpp"
-
 
 def index_program(plan: Plan[IndexDecisions]) -> Made:
     """The header, `example.cpp` and `Makefile`, and a library for other languages than C++."""
@@ -25,8 +22,7 @@ def index_program(plan: Plan[IndexDecisions]) -> Made:
     )
     makefile = resources.folder("templates") / "index" / "Makefile"
     files = {
-        HEADER: header_text(decisions.chosen),
-        C_FUNCTIONS: library_texts()[C_FUNCTIONS],
+        **library_texts(decisions.chosen),
         "example.cpp": example,
         "Makefile": makefile.read_text(encoding="utf-8"),
     }

@@ -8,7 +8,8 @@ from typing import Any
 
 from treadle.cli.output import print_run
 from treadle.codegen import emit
-from treadle.codegen.index.program import C_FUNCTIONS, HEADER, index_program
+from treadle.codegen.index.header import C_FUNCTIONS, HEADER
+from treadle.codegen.index.program import index_program
 from treadle.codegen.targets import PLAN_NAME
 from treadle.passes.index.words import mix_words, times
 from treadle.passes.interface import RunOptions

@@ -12,6 +12,7 @@ from tests.treadle.passes.index.index_commands import FILES, PLAN, MadeUp, made_
 from treadle.cli.main import run
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
+from treadle.planner.errors import LimitError
 from treadle.planner.passes import require_pass
 from treadle.planner.passes.index.decisions import IndexDecisions
 from treadle.planner.passes.index.problem import WorkloadFiles
@@ -155,6 +156,26 @@ def test_a_plan_is_there_before_anything_is_measured(made_up: MadeUp, here: Path
     made_up.on_measured = lambda: seen.append(planned(here).decisions.bytes is None)
     assert run([*PLAN, "--top", "2"]) == 0
     assert seen == [True, True]
+
+
+def test_a_configuration_that_runs_out_of_memory_gives_its_turn_to_the_next(
+    made_up: MadeUp, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs_from = 3
+
+    def full() -> None:
+        if len(made_up.calls) < runs_from:
+            raise LimitError("the index ran out of memory")
+
+    made_up.on_measured = full
+    assert run([*PLAN, "--top", "2"]) == 0
+    problem = planned(here).decisions.problem
+    assert len(made_up.calls) == 4
+    assert [each.failed for each in problem.candidates if each.failed] == ["the index ran out of memory"] * 2
+    assert run(["check", "plan.json"]) == 0
+    runs_from = 1000
+    assert run(PLAN) == 3
+    assert "runs here: the index ran out of memory" in capsys.readouterr().err
 
 
 def test_a_problem_has_its_measurements(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

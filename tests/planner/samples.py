@@ -14,6 +14,9 @@ from tests.planner.passes.aggregation.aggregation_plans import RACKS, problem_on
 from tests.planner.passes.checkpoint.checkpoint_plans import PROBLEM as CHECKPOINT_PROBLEM
 from tests.planner.passes.checkpoint.checkpoint_plans import by_hand
 from tests.planner.passes.index.index_models import MODEL
+from tests.planner.passes.index.index_plans import DRAW as INDEX_DRAW
+from tests.planner.passes.index.index_plans import PROBLEM as INDEX_PROBLEM
+from tests.planner.passes.index.index_plans import small_plan as small_index_plan
 from tests.planner.passes.server.server_plans import PRICES, decided
 from tests.planner.passes.server.server_plans import PROBLEM as SERVER_PROBLEM
 from tests.planner.passes.tiling.tiling_plans import PROBLEM as TILING_PROBLEM
@@ -68,6 +71,7 @@ from treadle.planner.documents.trace import Costs, Op, OpRun, Tensor, Trace
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, LinkCost, Port, Transfer
 from treadle.planner.passes.collective.job import CollectiveJob
 from treadle.planner.passes.fusion.decisions import FusionDecisions, Reason, Rival, StageChoice, TransformCall
+from treadle.planner.passes.index.workload import IndexWorkload
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.job import MemoryJob
 from treadle.planner.passes.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
@@ -552,6 +556,9 @@ DOCUMENTS = {
     "checkpoint plan": CHECKPOINT_PLAN,
     "tiling-problem": TILING_PROBLEM,
     "tiling plan": TILING_PLAN,
+    "index-workload": IndexWorkload(version=1, name="half of each", draw=INDEX_DRAW),
+    "index-problem": INDEX_PROBLEM,
+    "index plan": small_index_plan(),
 }
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

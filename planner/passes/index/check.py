@@ -29,7 +29,7 @@ def not_fastest(decisions: IndexDecisions) -> list[str]:
 
 
 def is_allowed(problem: IndexProblem, candidate: IndexCandidate) -> bool:
-    """Whether the memory ratio allows a candidate; all where there is none."""
+    """Whether the memory ratio allows a candidate; all without a ratio."""
     run, ratio = candidate.measured, problem.max_memory_ratio
     if run is None or ratio is None:
         return True

@@ -372,7 +372,7 @@ def test_missing_fields_are_named() -> None:
     line = refusal(raw, Plan)
     assert line.endswith(
         "$.decisions.pass: found nothing, expected one of 'aggregation', 'checkpoint', 'collective', 'compression', "
-        "'fusion', 'memory', 'ranks', 'server', 'sparse', 'swap', 'tiling'"
+        "'fusion', 'index', 'memory', 'ranks', 'server', 'sparse', 'swap', 'tiling'"
     )
 
 

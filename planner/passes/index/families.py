@@ -33,8 +33,6 @@ def family_keys(family: Family, count: int, seed: int) -> Keys:
 def drawn(of: DrawnWorkload) -> Workload:
     """The workload that `of` describes: exactly its share of inserts, in a random order.
 
-    Inserts take the keys that are not loaded, in a random order. The rank of a key in Zipf's law is its place in the
-    random order in which keys arrive, loaded ones first; a lookup draws from the keys that are there at that moment.
     Raises InputError for a workload that looks up keys where none was ever there, and for one of more than MOST.
     """
     if of.operations > MOST:
@@ -42,21 +40,31 @@ def drawn(of: DrawnWorkload) -> Workload:
     inserts = round(of.operations * of.insert_share)
     if not of.bulk and not inserts:
         raise InputError(f"found no key to be loaded or inserted for {many(of.operations, 'lookup')}")
-    arrived = family_keys(of.family, of.bulk + inserts, of.seed)
-    random = _generator(of.seed, 1)
-    random.shuffle(arrived)
     ops = np.full(of.operations, LOOKUP, np.uint8)
     ops[:inserts] = INSERT
-    random.shuffle(ops)
+    _generator(of.seed, 1).shuffle(ops)
     if not of.bulk:  # the first operation finds no key to look up
         place = int(np.argmax(ops == INSERT))
         ops[0], ops[place] = ops[place], ops[0]
-    there = of.bulk + np.cumsum(ops, dtype=np.int64)  # INSERT is 1 and LOOKUP 0
+    return workload_of(of.family, of.bulk, ops, of.seed, of.skew)
+
+
+def workload_of(family: Family, bulk: int, ops: NDArray[np.uint8], seed: int, skew: float = 0.0) -> Workload:
+    """`bulk` loaded keys, and inserts and lookups in the given order, of which the first is no lookup where none is
+    loaded.
+
+    Inserts take the keys that are not loaded, in a random order. The rank of a key in Zipf's law is its place in the
+    random order in which keys arrive, loaded ones first; a lookup draws from the keys that are there at that moment.
+    """
+    there = bulk + np.cumsum(ops, dtype=np.int64)  # INSERT is 1 and LOOKUP 0
+    arrived = family_keys(family, int(there[-1]), seed)
+    random = _generator(seed, 2)
+    random.shuffle(arrived)
     looked_up = ops == LOOKUP
     ranks = there - 1
-    ranks[looked_up] = _ranks(random.random(of.operations - inserts), there[looked_up], of.skew)
+    ranks[looked_up] = _ranks(random.random(int(looked_up.sum())), there[looked_up], skew)
     keys = arrived[ranks]
-    loaded = np.sort(arrived[: of.bulk])
+    loaded = np.sort(arrived[:bulk])
     payloads = payloads_of(keys)
     payloads[looked_up] = 0
     return Workload(loaded, payloads_of(loaded), Operations(ops, keys, payloads))

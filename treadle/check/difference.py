@@ -15,6 +15,7 @@ from treadle.planner.documents.artefact import Artefact
 from treadle.planner.documents.difference import Change, changed, differences
 from treadle.planner.documents.plan import Certificate, InputRef, Plan, Prediction, Provenance
 from treadle.planner.documents.scalars import Document
+from treadle.planner.documents.tuned import Tuned
 from treadle.planner.errors import InputError
 from treadle.planner.passes import name_of, pass_of
 
@@ -97,19 +98,18 @@ def _certificate(before: Certificate, after: Certificate) -> Iterator[Change]:
 
 
 def _provenance(before: Provenance, after: Provenance) -> Iterator[Change]:
-    """Of measured choices only what was taken and how they went: times differ from run to run."""
-    yield from differences(*(msgspec.structs.replace(each, tuned=()) for each in (before, after)))
+    """Of measured choices only what was taken and how far off the model was: all times differ from run to run."""
+    yield from differences(msgspec.structs.replace(before, tuned=()), msgspec.structs.replace(after, tuned=()))
     old, new = ({tuned.what: tuned for tuned in each.tuned} for each in (before, after))
     for what in sorted({*old, *new}):
         if old.get(what) != new.get(what):
-            first, second = (each[what].chosen if what in each else "not measured" for each in (old, new))
-            words = [f"{first} -> {second}" if first != second else f"{first} as before"]
-            words += [
-                f"measured / predicted {a.off:.3g} -> {b.off:.3g}"
-                for a, b in [(old.get(what), new.get(what))]
-                if a and b and a.off and b.off
-            ]
-            yield Change(what, ", ".join(words), first, second)
+            yield Change(what, f"{_taken(old.get(what))} -> {_taken(new.get(what))}")
+
+
+def _taken(tuned: Tuned | None) -> str:
+    if tuned is None:
+        return "not measured"
+    return tuned.chosen if tuned.off is None else f"{tuned.chosen} (measured / predicted: {tuned.off:.3g})"
 
 
 def _inputs(before: dict[str, InputRef], after: dict[str, InputRef]) -> Iterator[Change]:

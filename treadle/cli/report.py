@@ -49,6 +49,7 @@ def command(
     from treadle.report.page import Page, render
     from treadle.report.sections import certificate_sections, glance, plan_cards, plan_section, sections_together
     from treadle.report.timelines import ENDING, timelines, timelines_file
+    from treadle.report.trust import trust_sections
 
     timeline = timelines_file(output)
     skipped = [path for path in plans if path.endswith((".svg", ".csv", ENDING))]
@@ -104,6 +105,7 @@ def command(
                 *(selection_section("" if one else name, selection) for name, selection in selections.items()),
                 *sections_together(loaded),
                 *pictured,
+                *trust_sections(loaded),
                 *certificate_sections(loaded, {}, proofs),
             ),
             timeline=timeline.name,

@@ -20,6 +20,7 @@ from treadle.planner.passes import pass_of
 from treadle.report.cards import time_card
 from treadle.report.page import Card, Page, Section, Table
 from treadle.report.sections import certificate_sections, plan_section
+from treadle.report.trust import trust_sections
 
 TOLERATED = 1 / 3
 """How far a measured number may be from its prediction, relative to the prediction."""
@@ -107,6 +108,7 @@ def job_page(planned: Planned, summary: JobSummary, timeline: str | None = None)
         sections.append(Section("Run compared with plain DistributedDataParallel", text, summary.tables))
     hardware = planned.given.hardware
     sections += [plan_section(name, plan, hardware, summary.measured_peaks) for name, plan in planned.plans.items()]
+    sections += trust_sections(planned.plans)
     checked = "Every plan was accepted by a checker that shares no code with what made the plan"
     qualities = {name: proved(planned, plan) for name, plan in planned.plans.items()}
     sections += certificate_sections(planned.plans, qualities, f"{'; '.join((checked, *summary.unchecked))}.")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from treadle.planner.documents.plan import InputRef, Plan, Provenance
+from treadle.planner.documents.tuned import Tuned
 from treadle.planner.errors import CheckFailed
 from treadle.planner.passes.fusion.bound import lower_bound, sentence
 from treadle.planner.passes.fusion.check import check
@@ -54,15 +55,13 @@ def plan_fusion(
     return plan
 
 
-def plan_of(
-    found: Ranking, inputs: Mapping[str, InputRef], measured_ns: Mapping[str, int] | None = None
-) -> Plan[FusionDecisions]:
-    """The schedule of least predicted time, or of least measured time among those of `measured_ns`, by their names.
+def plan_of(found: Ranking, inputs: Mapping[str, InputRef], tuned: tuple[Tuned, ...] = ()) -> Plan[FusionDecisions]:
+    """The schedule of least predicted time, or of least measured time among those of the first of `tuned`.
 
     Its last two rivals are the program as it was written, and with its computation fused. Raises CheckFailed where the
     independent checker finds anything wrong, which would be a bug.
     """
-    times = measured_ns or {}
+    times = {each.name: round(each.measured_ns or 0) for each in tuned[0].measured} if tuned else {}
     slowest = max(times.values(), default=0) + 1
     found = replace(found, ranked=tuple(sorted(found.ranked, key=lambda ranked: times.get(ranked.name, slowest))))
     made = decisions(found)
@@ -84,6 +83,7 @@ def plan_of(
             tool=TOOL,
             method="enumeration",
             options={} if found.clock.limit_s is None else {"time_limit_s": found.clock.limit_s},
+            tuned=tuned,
             limit_fired=found.limit_fired or not found.space.enumeration.complete,
             interrupted=found.clock.stop.is_set(),
         ),

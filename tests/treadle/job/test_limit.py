@@ -46,7 +46,7 @@ def test_parts_share_the_limit_and_the_one_it_ended_is_named(monkeypatch: pytest
     def make(clock: Clock, limit_s: float | None) -> SimpleNamespace:
         given.append((clock.left_s, limit_s))
         now[0] += 10.0
-        return SimpleNamespace(provenance=SimpleNamespace(limit_fired=next(fired), interrupted=False))
+        return SimpleNamespace(provenance=SimpleNamespace(limit_fired=next(fired), interrupted=False, tuned=()))
 
     monkeypatch.setattr(memory, "plan_memory", lambda *_, clock, options, **__: make(clock, options.time_limit_s))
     monkeypatch.setattr(

@@ -12,9 +12,20 @@ import typer
 from treadle.cli.json_output import print_json
 from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of
-from treadle.cli.options import Json, Nodes, document_option, hardware_option, time_limit_option, whole
+from treadle.cli.options import (
+    Json,
+    Nodes,
+    Top,
+    document_option,
+    hardware_option,
+    measure_option,
+    time_limit_option,
+    top_of,
+    whole,
+)
 from treadle.cli.output import live_line, note, print_table
 from treadle.cli.progress import ProgressLine
+from treadle.cli.tuned_lines import print_tuned, tuned_facts
 from treadle.planner.documents.overwrite import require_replaceable
 from treadle.planner.documents.scalars import many
 
@@ -72,9 +83,9 @@ def command(
         ),
     ] = None,
     measure: Annotated[
-        bool,
-        typer.Option("--measure", help="Time the best schedules here, with a process for each rank, and pick."),
+        bool, measure_option("Time the best schedules here, with a process for each rank, and pick.")
     ] = False,
+    top: Top = None,
     output: Annotated[str, document_option("plan", "The plan; a folder with --trace or --sweep.", metavar="FILE|DIR")],
     as_json: Json = False,
 ) -> None:
@@ -99,6 +110,7 @@ def command(
         raise UsageError("--optimizer belongs to --trace")
     if sweep is not None and measure:
         raise UsageError("--measure times one size, expected it without --sweep")
+    measured = top_of(measure, top)
     clock = clock_of(time_limit)
 
     from treadle.passes.fusion.inputs import bindings_of, load_program, sweep_of
@@ -124,14 +136,14 @@ def command(
     if sizes:
         _sweep(given, bindings, dimension, sizes, machine, inputs, clock, Path(output), as_json)
     else:
-        _one(given, bindings, machine, measure, inputs, clock, output, as_json)
+        _one(given, bindings, machine, measured, inputs, clock, output, as_json)
 
 
 def _one(
     program: Program,
     bindings: Bindings,
     machine: Machine,
-    measure: bool,
+    top: int,
     inputs: dict[str, InputRef],
     clock: Clock,
     output: str,
@@ -143,8 +155,8 @@ def _one(
 
     problem = FusionProblem(program, bindings, machine)
     with live_line() as show:
-        if measure:
-            plan = _measured(problem, inputs, clock, show)
+        if top:
+            plan = _measured(problem, top, inputs, clock, show)
         else:
             plan = plan_fusion(
                 problem,
@@ -162,7 +174,7 @@ def _one(
 
 
 def _measured(
-    problem: FusionProblem, inputs: dict[str, InputRef], clock: Clock, show: Callable[[str], None]
+    problem: FusionProblem, top: int, inputs: dict[str, InputRef], clock: Clock, show: Callable[[str], None]
 ) -> Plan[FusionDecisions]:
     """The plan of least measured time, or of least predicted time where the limit leaves no time to measure."""
     from treadle.planner.passes.fusion.planning import plan_of
@@ -173,8 +185,8 @@ def _measured(
     if found.limit_fired:
         note("the time limit leaves no time to measure: this is the best by predicted time")
         return plan_of(found, inputs)
-    found, times = measured(found, show, clock)
-    return plan_of(found, inputs, times)
+    found, tuned = measured(found, top, show, clock)
+    return plan_of(found, inputs, tuned)
 
 
 def _sweep(
@@ -355,6 +367,7 @@ def summary(plan: Plan[FusionDecisions]) -> dict[str, Any]:
             for stage in decisions.stages
         ],
         "rivals": [{"name": rival.name, "time_us": rival.time_ns / 1000} for rival in decisions.rivals],
+        "tuned": tuned_facts(plan),
         "measured_us": {name: time / 1000 for name, time in decisions.measured_ns.items()},
         "taken": [_reason(each) for each in decisions.taken],
         "refused": [_reason(each) for each in decisions.refused],
@@ -389,9 +402,10 @@ def describe(plan: Plan[FusionDecisions]) -> None:
                      f"keeps {facts['state']:,.0f} of state"),
     ]  # fmt: skip
     if measured := facts["measured_us"]:
-        rows.append(("measured", f"{min(measured.values()):,.1f} us, the fastest of {len(measured)}"))
+        rows.append(("measured", f"{min(measured.values()):,.1f} us"))
     for name, text in rows:
         typer.echo(f"{name:<13}{text}")
+    print_tuned(plan)
     print_table(
         "launches",
         ("launch", "kind", "operations", "us", "how"),

@@ -1,22 +1,23 @@
 """Times of the most promising schedules of a program, on this machine, with one process for each rank.
 
-First the schedules, each on what it was priced with, which is what `treadle generate` makes of it. Then an inner search
-for the fastest of them: every algorithm with every protocol, on the channels that are predicted to be best, and for the
-fastest of those other numbers of channels (CoCoNet, section 5.2). The slower half is given up after each round.
+First the schedules of least predicted time, each on what it was priced with, which is what `treadle generate` makes of
+it. Then an inner search for the fastest of them: every algorithm with every protocol, on the channels that are
+predicted to be best, and for the fastest of those other numbers of channels (CoCoNet, section 5.2). The best predicted
+are measured each time; the slower half is given up after each round.
 """
 
 from __future__ import annotations
 
 import os
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice, product, zip_longest
+from itertools import product
 
 from treadle.codegen.fusion.generate import lowered_as
 from treadle.codegen.fusion.lower import Lowered
+from treadle.planner.documents.scalars import many
+from treadle.planner.documents.tuned import Tuned
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.machine.collectives import Algorithm
 from treadle.planner.machine.dtypes import BYTES
@@ -24,6 +25,7 @@ from treadle.planner.passes.fusion.explanations import stage_choices
 from treadle.planner.passes.fusion.price import price
 from treadle.planner.passes.fusion.ranking import Ranked, Ranking, rank
 from treadle.planner.search.clock import Clock
+from treadle.planner.search.top import Outcome, Predicted, by_prediction, recorded
 from treadle.runtime.fusion import processes
 from treadle.runtime.fusion.build import Compiled, build
 from treadle.runtime.fusion.data import fill
@@ -31,134 +33,159 @@ from treadle.runtime.fusion.measure import Timed, halving
 from treadle.runtime.fusion.runs import Runs
 from treadle.runtime.fusion.tensors import Tensors
 
-MOST_CANDIDATES = 6
 SEARCHED = 2
 """Schedules whose algorithm, protocol and channels are searched for."""
 MOST_RANKS = 16
-SCHEDULE_SECONDS, PAIR_SECONDS, CHANNEL_SECONDS = 10.0, 18.0, 4.0
-"""Compile time for each part of the search; what has begun is still finished."""
 MOST_BYTES = 1 << 30
 """Memory of the tensors that are allocated at once."""
 REPEATS = 3
 ALGORITHMS: tuple[Algorithm, ...] = ("ring", "all-pairs", "hierarchical")
 PROTOCOLS = ("Simple", "LL", "LL128")
 CHANNELS = (1, 2, 4)
+AS_PRICED = "as priced"
 
 Show = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class _Candidate:
+    name: str
     ranked: Ranked
     lowered: Lowered
     compiled: Compiled
 
-    @property
-    def name(self) -> str:
-        return " | ".join((self.ranked.name, *dict.fromkeys(self.lowered.ran.values())))
 
+def measured(
+    found: Ranking, top: int, show: Show = lambda _: None, clock: Clock | None = None
+) -> tuple[Ranking, tuple[Tuned, ...]]:
+    """The ranking with the fastest schedule first, on its fastest choice of algorithm, protocol and channels, and what
+    was measured of both: of each the `top` of least predicted time that run here. All of them multiply with our own
+    kernels, and the plan too.
 
-def measured(found: Ranking, show: Show = lambda _: None, clock: Clock | None = None) -> tuple[Ranking, dict[str, int]]:
-    """Times of the schedules of least predicted time that this machine can run, and of choices of their collectives.
-    All of them multiply with our own kernels, and the plan too.
-
-    Returns the plan with the fastest schedule and choice, and ns by name of the schedule. Once `clock` has run out no
-    further choice is compiled; the first schedule always is.
-
-    Raises InputError for too many ranks, or where nothing can be run; MissingBackendError without g++.
+    Once `clock` has run out nothing more is compiled; the first schedule always is. Raises InputError for too many
+    ranks, or where nothing can be run; MissingBackendError without g++.
     """
     ranks = found.bindings.ranks * found.bindings.groups
     if ranks > MOST_RANKS:
         raise InputError(f"found {ranks} ranks, expected at most {MOST_RANKS} to be measured here", where="--measure")
     clock = clock or Clock()
-
-    def within(seconds: float) -> float:
-        """A third of the time that is left, at most: what compiled is run after it."""
-        return min(seconds, clock.left_s / 3)
-
     machine = found.machine.without_library
     found = replace(found, machine=machine, ranked=rank(found.space, found.bindings, machine, clock.over))
-    why: list[str] = ["it has no schedules"]
-    first = list(islice(_compiled(found, found.ranked, within(SCHEDULE_SECONDS), why, show), MOST_CANDIDATES))
-    if not first:
-        raise InputError(f"found no schedule that runs on processes: {why[-1]}", where="--measure")
+    measuring = _Measuring(found, top, show, clock)
+    schedules: dict[str, Ranked] = {}
+    for ranked in found.ranked:
+        schedules.setdefault(ranked.name, ranked)
+    outcomes, times = measuring.outcomes(schedules)
+    best = {each.candidate.name: each for each in times}
+    settings: dict[str, list[Tuned]] = {}
+    for each in times[:SEARCHED]:
+        if not clock.over():
+            name = each.candidate.name
+            best[name], settings[name] = measuring.settings(each)
+    for name, each in best.items():
+        outcomes[name] = _outcome(each)
+    tuned = measuring.record("schedule", schedules, outcomes)
+    taken = replace(schedules[tuned.chosen], price=best[tuned.chosen].candidate.ranked.price)
+    others = (of for of in found.ranked if of is not schedules[tuned.chosen])
+    found = replace(found, ranked=(taken, *others), limit_fired=found.limit_fired or clock.late())
+    return found, (tuned, *settings.get(tuned.chosen, ()))
 
-    def timed(candidates: Sequence[_Candidate]) -> list[Timed[_Candidate]]:
+
+@dataclass(frozen=True)
+class _Measuring:
+    found: Ranking
+    top: int
+    show: Show
+    clock: Clock
+
+    def record(self, what: str, choices: Mapping[str, Ranked], outcomes: Mapping[str, Outcome]) -> Tuned:
+        places = {name: place for place, name in enumerate(choices)}
+        by_place = {places[name]: outcome for name, outcome in outcomes.items()}
+        return recorded(what, f"prices of fusion on {self.found.machine.name}", _predicted(choices), self.top, by_place)
+
+    def settings(self, schedule: Timed[_Candidate]) -> tuple[Timed[_Candidate], list[Tuned]]:
+        """A schedule on its fastest choice for its collectives, if it has any, and what was measured to find it."""
+        fastest, name, records = schedule, AS_PRICED, list[Tuned]()
+        for what, others in (("algorithm and protocol", _pairs), ("channels", _channels)):
+            known = fastest.candidate.ranked
+            new = {other: of for other, of in others(self.found, known) if of.price != known.price}
+            if not new or self.clock.over():
+                break
+            outcomes, times = self.outcomes({name: known, **new}, exact=new)
+            records.append(self.record(what, {name: known, **new}, outcomes))
+            fastest, name = times[0], times[0].candidate.name
+        return fastest, records
+
+    def outcomes(
+        self, choices: Mapping[str, Ranked], exact: Container[str] = ()
+    ) -> tuple[dict[str, Outcome], list[Timed[_Candidate]]]:
+        """What the best predicted of `choices` take, by name and the fastest first. Those of `exact` run only where
+        kernels carry their collectives just so."""
+        made = dict(self._compiled(choices, exact))
+        outcomes = {name: Outcome(None, why) for name, why in made.items() if isinstance(why, str)}
+        candidates = [each for each in made.values() if not isinstance(each, str)]
+
         def run(few: Sequence[_Candidate], repeats: int) -> Sequence[Sequence[float]]:
-            show(f"running {len(few)} of {len(candidates)}, {repeats} times each")
+            self.show(f"running {len(few)} of {len(candidates)}, {repeats} times each")
             return _seconds(few, repeats)
 
-        return halving(candidates, run, repeats=REPEATS)
+        times = sorted(halving(candidates, run, repeats=REPEATS), key=lambda each: each.seconds)
+        return outcomes | {each.candidate.name: _outcome(each) for each in times}, times
 
-    schedules = timed(first)
-    if clock.over():
-        return _measured(found, schedules)
-    best = [each.candidate for each in schedules[:SEARCHED]]
-    pairs = [one for ones in zip_longest(*(_pairs(found, of.ranked) for of in best)) for one in ones if one is not None]
-    searched = timed([*best, *_new(_compiled(found, pairs, within(PAIR_SECONDS), why, show), best)])
-    if clock.over():
-        return _measured(found, [*schedules, *searched])
-    fastest = searched[0].candidate
-    others = _new(
-        _compiled(found, _channels(found, fastest.ranked), within(CHANNEL_SECONDS), why, show),
-        [each.candidate for each in searched],
-    )
-    last = timed([fastest, *others]) if others else []
-    return _measured(found, [*schedules, *searched, *last])
+    def _compiled(self, choices: Mapping[str, Ranked], exact: Container[str]) -> Iterator[tuple[str, _Candidate | str]]:
+        """The best predicted by name until `top` compile, as many at once as there are cores, or why one does not. Of
+        a limit a third is for this: what is compiled still runs."""
 
+        def make(name: str) -> _Candidate | str:
+            ranked = choices[name]
+            try:
+                stages = tuple(stage_choices(ranked))
+                lowered = lowered_as(ranked.program, self.found.bindings, stages, self.found.machine.nodes)
+                if name in exact and lowered.changed:
+                    return "no kernel carries it"
+                return _Candidate(name, ranked, lowered, build(lowered, "process"))
+            except (InputError, CheckFailed) as error:
+                return str(error)
 
-def _measured(found: Ranking, every: Iterable[Timed[_Candidate]]) -> tuple[Ranking, dict[str, int]]:
-    """Among several times of one choice the last counts: it has most runs, next to its closest rivals."""
-    times = {each.candidate.name: each for each in every}
-    best: dict[str, Timed[_Candidate]] = {}
-    for each in sorted(times.values(), key=lambda timed: timed.seconds):
-        best.setdefault(each.candidate.ranked.name, each)
-    taken = next(iter(best.values())).candidate.ranked
-    ranked = tuple(taken if of.name == taken.name else of for of in found.ranked)
-    nanoseconds = {name: round(each.seconds * 1e9) for name, each in best.items()}
-    return replace(found, ranked=ranked), nanoseconds
-
-
-def _new(made: Iterable[_Candidate], known: Sequence[_Candidate]) -> list[_Candidate]:
-    """Without those that are known, or that came out as another one since no kernel carries them."""
-    names = {each.name for each in known}
-    found: list[_Candidate] = []
-    for each in made:
-        if each.name not in names and not each.lowered.changed:
-            names.add(each.name)
-            found.append(each)
-    return found
+        ordered = [list(choices)[place] for place in by_prediction(_predicted(choices))]
+        several, ran, clock = max(1, os.cpu_count() or 1), 0, self.clock.share(3)
+        with ThreadPoolExecutor(several) as pool:
+            while ordered and ran < self.top and not (ran and clock.over()):
+                few = ordered[: min(several, self.top - ran)]
+                del ordered[: len(few)]
+                self.show(f"compiling {few[0]}")
+                for name, made in zip(few, pool.map(make, few), strict=True):
+                    ran += not isinstance(made, str)
+                    yield name, made
 
 
-# What is tried.
+def _outcome(timed: Timed[_Candidate]) -> Outcome:
+    return Outcome(max(1, round(timed.seconds * 1e9)))
 
 
-def _pairs(found: Ranking, ranked: Ranked) -> list[Ranked]:
-    """A schedule on every algorithm and protocol, on the channels of least predicted time. In such an order that the
-    first few have all algorithms and all protocols; else by that time."""
-    left: dict[tuple[str, str], Ranked] = {}
+def _predicted(choices: Mapping[str, Ranked]) -> list[Predicted]:
+    return [Predicted(name, of.time_ns) for name, of in choices.items()]
+
+
+def _pairs(found: Ranking, ranked: Ranked) -> Iterator[tuple[str, Ranked]]:
+    """A schedule on every algorithm and protocol, on the channels of least predicted time."""
     for algorithm, protocol in product(ALGORITHMS, PROTOCOLS):
         tried = [one for channels in CHANNELS for one in _on(found, ranked, algorithm, protocol, channels)]
         if tried:
-            left[algorithm, protocol] = min(tried, key=lambda one: one.time_ns)
-    taken: Counter[str] = Counter()
-    ordered = []
-    while left:
-        pair = min(left, key=lambda pair: (taken[pair[0]] + taken[pair[1]], left[pair].time_ns))
-        taken.update(pair)
-        ordered.append(left.pop(pair))
-    return ordered
+            yield min(tried, key=lambda one: one[1].time_ns)
 
 
-def _channels(found: Ranking, ranked: Ranked) -> list[Ranked]:
+def _channels(found: Ranking, ranked: Ranked) -> Iterator[tuple[str, Ranked]]:
     """A schedule on other numbers of channels."""
     config = next((stage.config for stage in ranked.price.stages if stage.config is not None), None)
-    if config is None:
-        return []
-    return [one for channels in CHANNELS for one in _on(found, ranked, config.algorithm, config.protocol, channels)]
+    if config is not None:
+        for channels in CHANNELS:
+            yield from _on(found, ranked, config.algorithm, config.protocol, channels)
 
 
-def _on(found: Ranking, ranked: Ranked, algorithm: Algorithm, protocol: str, channels: int) -> Iterator[Ranked]:
+def _on(
+    found: Ranking, ranked: Ranked, algorithm: Algorithm, protocol: str, channels: int
+) -> Iterator[tuple[str, Ranked]]:
     """The schedule with all its collectives on this choice and priced so; nothing where the machine lacks it."""
     tuning = replace(found.space.options.tuning, algorithms=(algorithm,), protocols=(protocol,), channels=(channels,))
     try:
@@ -167,36 +194,7 @@ def _on(found: Ranking, ranked: Ranked, algorithm: Algorithm, protocol: str, cha
         return
     configs = [stage.config for stage in made.stages if stage.config is not None]
     if configs and all(config.channels == channels for config in configs):
-        yield replace(ranked, price=made)
-
-
-# Running.
-
-
-def _compiled(
-    found: Ranking, every: Sequence[Ranked], seconds: float, why: list[str], show: Show
-) -> Iterator[_Candidate]:
-    """Those that compile, in order, as many at once as there are cores, for up to `seconds`."""
-
-    def make(ranked: Ranked) -> _Candidate | str:
-        try:
-            choices = tuple(stage_choices(ranked))
-            lowered = lowered_as(ranked.program, found.bindings, choices, found.machine.nodes)
-            return _Candidate(ranked, lowered, build(lowered, "process"))
-        except (InputError, CheckFailed) as error:
-            return str(error)
-
-    several, end = max(1, os.cpu_count() or 1), time.monotonic() + seconds
-    with ThreadPoolExecutor(several) as pool:
-        for at in range(0, len(every), several):
-            if at and time.monotonic() > end:
-                return
-            show(f"compiling {every[at].name}")
-            for made in pool.map(make, every[at : at + several]):
-                if isinstance(made, str):
-                    why.append(made)
-                else:
-                    yield made
+        yield f"{algorithm}, {protocol}, {many(channels, 'channel')}", replace(ranked, price=made)
 
 
 def _seconds(candidates: Sequence[_Candidate], repeats: int) -> list[Sequence[float]]:

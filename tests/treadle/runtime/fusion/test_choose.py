@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.planner.passes.fusion.by_hand import sgd
 from treadle.codegen.fusion.lower import Lowered
+from treadle.planner.errors import InputError
+from treadle.planner.passes import pass_of
 from treadle.planner.passes.fusion.check import check
+from treadle.planner.passes.fusion.notation import notation
 from treadle.planner.passes.fusion.planning import plan_of
-from treadle.planner.passes.fusion.program import Bindings
+from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.planner.passes.fusion.ranking import FusionProblem, rank_schedules
+from treadle.planner.search.clock import Clock
 from treadle.probe.resolve import load_hardware
 from treadle.runtime.fusion import choose
 from treadle.runtime.fusion.build import Compiled
@@ -30,9 +36,10 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return Compiled(Path("nowhere"), "process", 4, lowered.buffers)
 
     def seconds(candidates: Sequence[Any], repeats: int) -> list[Sequence[float]]:
-        names.extend(each.name for each in candidates)
+        names.extend(f"{each.ranked.name} | {each.name}" for each in candidates)
         return [
-            [each.ranked.time_ns * (1e-12 if each.name == f"fuse(RS-C-AG) | {FASTEST}" else 1e-9)] * repeats
+            [each.ranked.time_ns * (1e-12 if (each.ranked.name, each.name) == ("fuse(RS-C-AG)", FASTEST) else 1e-9)]
+            * repeats
             for each in candidates
         ]
 
@@ -43,23 +50,72 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_the_plan_is_what_was_fastest(tried: list[str]) -> None:
     found = rank_schedules(FusionProblem(sgd("ar"), Bindings({"N": 1 << 20}, 4), load_hardware("switch4", None)))
-    found, times = choose.measured(found)
-    plan = plan_of(found, {}, times)
+    found, tuned = choose.measured(found, 6)
+    plan = plan_of(found, {}, tuned)
     decisions = plan.decisions
     assert check(decisions) == []
     (stage,) = decisions.stages
     assert f"{stage.algorithm}, {stage.protocol}, {stage.channels} channels" == FASTEST
     assert plan.certificate.objective == decisions.time_ns, "about the predicted time"
+    times = decisions.measured_ns
     assert min(times.values()) == times["fuse(RS-C-AG)"]
+    assert {each.what: each.chosen for each in plan.provenance.tuned} == {
+        "schedule": "fuse(RS-C-AG)",
+        "algorithm and protocol": FASTEST,
+        "channels": FASTEST,
+    }
+    assert [len(each.measured) for each in plan.provenance.tuned] == [min(6, len(each.ranked)) for each in tuned]
 
 
 def test_every_algorithm_and_protocol_is_tried(tried: list[str]) -> None:
     found = rank_schedules(FusionProblem(sgd("ar"), Bindings({"N": 1 << 12}, 4), load_hardware("cpu-2x2", None)))
-    choose.measured(found)
-    on = [name.split(" | ")[1].split(", ") for name in tried if name.startswith("fuse(RS-C-AG) | ")]
+    choose.measured(found, 6)
+    on = [name.split(" | ")[1].split(", ") for name in tried if name.startswith("fuse(RS-C-AG) | ") and "," in name]
     assert {protocol for _, protocol, _ in on} == {"Simple", "LL", "LL128"}
-    assert {algorithm for algorithm, _, _ in on} == {"ring", "two-level"}, "all pairs belong to one node"
+    assert {algorithm for algorithm, _, _ in on} == {"ring", "hierarchical"}, "all pairs belong to one node"
     assert len({channels for _, _, channels in on}) > 1
-    ranked = next(each for each in found.ranked if each.name == "fuse(RS-C-AG)")
-    configs = [each.price.stages[0].config for each in choose._pairs(found, ranked)[:3]]
-    assert len({config.protocol for config in configs if config}) == 3, "in the first few, should time run out"
+
+
+def test_the_turn_of_what_does_not_compile_goes_to_the_next(tried: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = rank_schedules(FusionProblem(sgd("ar"), Bindings({"N": 1 << 20}, 4), load_hardware("switch4", None)))
+    first = found.ranked[0].name
+    compiled = choose.lowered_as
+
+    def refuse(program: Program, *rest: Any) -> Lowered:
+        if notation(program) == first:
+            raise InputError("no kernel for it")
+        return compiled(program, *rest)
+
+    monkeypatch.setattr(choose, "lowered_as", refuse)
+    again, tuned = choose.measured(found, 2)
+    assert [each.excluded for each in tuned[0].ranked[:4]] == ["no kernel for it", None, None, None]
+    assert len(tuned[0].measured) == 2
+    assert again.chosen.name == tuned[0].chosen != first
+    assert plan_of(again, {}, tuned).provenance.tuned == tuned
+
+
+def test_of_one_only_its_collectives_are_searched(tried: list[str]) -> None:
+    found = rank_schedules(FusionProblem(sgd("ar"), Bindings({"N": 1 << 20}, 4), load_hardware("switch4", None)))
+    found, tuned = choose.measured(found, 1)
+    assert [len(each.measured) for each in tuned] == [1] * len(tuned)
+    assert tuned[0].place == 1
+
+
+def test_an_expired_clock_leaves_one_schedule_and_is_recorded(tried: list[str]) -> None:
+    clock = Clock(ends=5.0, began=0.0, now=lambda: 10.0)
+    found = rank_schedules(FusionProblem(sgd("ar"), Bindings({"N": 1 << 20}, 4), load_hardware("switch4", None)))
+    found, tuned = choose.measured(found, 6, clock=clock)
+    plan = plan_of(found, {}, tuned)
+    assert plan.provenance.limit_fired
+    assert 1 <= len(tuned[0].measured) <= max(1, os.cpu_count() or 1)
+    assert len(tuned) == 1
+
+
+def test_a_record_of_other_times_than_the_plan_has_is_found(tried: list[str]) -> None:
+    found = rank_schedules(FusionProblem(sgd("ar"), Bindings({"N": 1 << 20}, 4), load_hardware("switch4", None)))
+    found, tuned = choose.measured(found, 3)
+    plan = plan_of(found, {}, tuned)
+    assert list(pass_of(plan).check_certificate(plan)) == []
+    other = msgspec.structs.replace(plan.decisions, measured_ns={plan.provenance.tuned[0].chosen: 1})
+    (finding,) = pass_of(plan).check_certificate(msgspec.structs.replace(plan, decisions=other))
+    assert finding == "provenance: schedule with other times than those that the plan measured"

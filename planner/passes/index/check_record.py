@@ -59,7 +59,7 @@ def _other(problem: IndexProblem, ranked: RankedChoice, candidate: IndexCandidat
             return f"{name}: found {found}, expected {expected}"
     if candidate.failed is not None or is_allowed(problem, candidate):
         return "" if ranked.excluded == candidate.failed else f"excluded: {_found(ranked)}{candidate.failed or 'none'}"
-    return "" if ranked.excluded is not None else f"excluded: {_found(ranked)}a reason, since it exceeds the memory ratio"
+    return "" if ranked.excluded is not None else f"excluded: {_found(ranked)}a reason, as it exceeds the memory ratio"
 
 
 def _found(ranked: RankedChoice) -> str:

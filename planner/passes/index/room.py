@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from treadle.planner.documents.difference import Change, changed, fields_changed
+from treadle.planner.documents.index_model import IndexModel
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import many
 from treadle.planner.passes.index.configurations import IndexConfiguration, name_of_leaves
@@ -18,7 +19,7 @@ class IndexPass(Pass[IndexDecisions]):
     name = "index"
     system = "MAPLE"
     decisions = IndexDecisions
-    roles = {"workload": IndexWorkload, "problem": IndexProblem}
+    roles = {"workload": IndexWorkload, "model": IndexModel, "problem": IndexProblem}
     documents = (IndexWorkload, IndexProblem)
 
     def check(self, decisions: IndexDecisions) -> list[str]:
@@ -45,11 +46,14 @@ class IndexPass(Pass[IndexDecisions]):
         return f"index plan of {many(problem.operations, 'operation')} on {many(problem.bulk, 'loaded key')}"
 
     def check_inputs(self, plan: Plan[IndexDecisions], found: Inputs) -> list[str]:
-        """Differences between the plan's problem and what its inputs say now: a problem, or how a workload is drawn."""
-        solved, now, workload = plan.decisions.problem, found.get("problem"), found.get("workload")
+        """Differences between the plan's problem and what its inputs say now: a problem, a workload, an evaluator."""
+        solved, now = plan.decisions.problem, found.get("problem")
+        workload, model = found.get("workload"), found.get("model")
         changes = problem_changes(solved, now, now.__struct_fields__) if isinstance(now, IndexProblem) else []
         if isinstance(workload, IndexWorkload) and workload.draw != solved.workload:
             changes.append("$.decisions.problem.workload: not what the inputs say now; plan again")
+        if isinstance(model, IndexModel) and model.name != solved.model:
+            changes.append("$.decisions.problem.model: not what the inputs say now; plan again")
         return changes
 
     def today(self, plan: Plan[IndexDecisions], found: Inputs) -> IndexDecisions | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from tests.planner.passes.index.index_models import MODEL
 from tests.planner.passes.index.index_plans import DRAW, PROBLEM, problem_of, small_plan, unmeasured
 from treadle.check.difference import compare_plans
 from treadle.check.plan import quality
@@ -29,6 +30,10 @@ def test_inputs_that_say_the_same_are_no_finding_and_others_name_what_changed() 
     assert PASS.check_inputs(small_plan(), other) == [
         "$.decisions.problem.loop_ns: not what the inputs say now; plan again",
         "$.decisions.problem.workload: not what the inputs say now; plan again",
+    ]
+    assert PASS.check_inputs(small_plan(), {"model": replace(MODEL, name="evaluator")}) == []
+    assert PASS.check_inputs(small_plan(), {"model": MODEL}) == [
+        "$.decisions.problem.model: not what the inputs say now; plan again"
     ]
 
 

@@ -134,8 +134,10 @@ def _measured(given: GivenWorkload, wanted: _Wanted, clock: Clock, output: str) 
     from treadle.planner.passes.index.planning import plan_index
 
     subset = given.workload.first(wanted.sample)
-    problem = ranked_problem(given, subset, evaluator(wanted.model))
-    trusting = plan_index(problem, clock=clock, inputs=given.inputs)
+    model, reference = evaluator(wanted.model)
+    inputs = {**given.inputs, "model": reference}
+    problem = ranked_problem(given, subset, model)
+    trusting = plan_index(problem, clock=clock, inputs=inputs)
     if not wanted.top:
         return trusting
     if wanted.max_memory_ratio is None:
@@ -147,7 +149,7 @@ def _measured(given: GivenWorkload, wanted: _Wanted, clock: Clock, output: str) 
 
         found = measured_problem(problem, subset, wanted.top, wanted.max_memory_ratio, clock, on_measured)
         if found is not None:
-            return plan_index(found, clock=clock, inputs=given.inputs)
+            return plan_index(found, clock=clock, inputs=inputs)
     if wanted.max_memory_ratio is not None:
         raise LimitError("no time was left to measure the memory of any configuration")
     note("no time was left to measure a configuration: the plan trusts the predictions")

@@ -39,12 +39,14 @@ def read_from(keys: str, operations: str) -> GivenWorkload:
     return GivenWorkload(f"{Path(keys).stem}, {Path(operations).stem}", source, _loaded(keys, operations), {})
 
 
-def evaluator(name: str | None) -> IndexModel:
+def evaluator(name: str | None) -> tuple[IndexModel, InputRef]:
     """The model of a shipped name or a file, by default the first that ships. Raises InputError where there is none."""
     shipped = resources.names(SHIPPED[IndexModel])
     if name is None and not shipped:
         raise InputError("found none that ships, expected one; see `treadle profile measure --index`", where="--model")
-    return load_named(IndexModel, name or shipped[0])
+    chosen = name or shipped[0]
+    model = load_named(IndexModel, chosen)
+    return model, InputRef(file=chosen if chosen in shipped else Path(chosen).name, digest=store.digest(model))
 
 
 def workload_of(problem: IndexProblem, plan_file: Path) -> Workload:

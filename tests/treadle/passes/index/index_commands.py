@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.planner.passes.index.index_models import MODEL
 from tests.treadle.probe.index_costs import made_up_ns
 from treadle.planner.documents import store
+from treadle.planner.documents.plan import InputRef
 from treadle.planner.passes.index.configurations import IndexConfiguration
 from treadle.planner.passes.index.families import drawn
 from treadle.planner.passes.index.operations import Workload, write_keys, write_operations
@@ -59,8 +60,9 @@ def made_up(here: Path, monkeypatch: pytest.MonkeyPatch) -> MadeUp:
     """An empty folder with a workload in files, and made-up times."""
     made = MadeUp()
     written(here)
-    model = SimpleNamespace(name="a model", machine="a machine")
-    monkeypatch.setattr("treadle.passes.index.inputs.evaluator", lambda name: model)
+    store.save(MODEL, here / "model.yaml")
+    given = MODEL, InputRef(file="model.yaml", digest=store.digest(MODEL))
+    monkeypatch.setattr("treadle.passes.index.inputs.evaluator", lambda name: given)
     monkeypatch.setattr("treadle.passes.index.measuring.evaluated", made.evaluated)
     monkeypatch.setattr("treadle.runtime.index.measure.measured", made.measured)
     monkeypatch.setattr("treadle.runtime.index.measure.loop_ns", made.loop_ns)

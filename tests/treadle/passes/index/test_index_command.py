@@ -36,7 +36,7 @@ def test_the_ten_best_predicted_are_measured_and_the_fastest_is_taken(
     assert plan.decisions.second == made_up.calls[-2]
     assert (plan.decisions.time_ns, plan.decisions.problem.top) == (9_000, 10)
     assert plan.certificate.lower_bound == 700
-    assert set(plan.inputs) == {"workload"}
+    assert set(plan.inputs) == {"workload", "model"}
     for text in (
         "workload     keys like books, 1000 loaded; 1000 lookups and 1000 inserts\n",
         "9 us, 4.5 ns an operation, measured; ",
@@ -60,7 +60,7 @@ def test_files_of_keys_and_operations_are_the_same_workload(made_up: MadeUp, her
     assert (read.problem.workload.keys.file, read.problem.workload.operations.file) == ("keys.npy", "operations.txt")
     assert (read.problem.bulk, read.problem.operations, read.problem.whole) == (1000, 1500, 2000)
     assert drawn.problem.operations == 2000
-    assert planned(here).inputs == {}
+    assert set(planned(here).inputs) == {"model"}
 
 
 def test_top_0_trusts_the_model_and_measures_nothing(
@@ -73,7 +73,7 @@ def test_top_0_trusts_the_model_and_measures_nothing(
     assert plan.provenance.tuned == ()
     printed = capsys.readouterr().out
     assert "an operation, predicted\n" in printed
-    assert "100 ranked by a model, none measured\n" in printed
+    assert "100 ranked by drawn, none measured\n" in printed
     assert "measured on one core" not in printed
 
 

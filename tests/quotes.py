@@ -30,10 +30,10 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 
-MEASURING = re.compile(r"treadle run|plan job|python |--verify|--measure")
+MEASURING = re.compile(r"treadle run|plan job|python |--verify|--measure|index\.plan\.json")
 """Commands whose times, rates and rounding differ from run to run and from machine to machine."""
 
-PLANNING = re.compile(r"plan job|^python ")
+PLANNING = re.compile(r"plan job|^python |index\.plan\.json")
 """Commands whose plans come from times that they measure, so that bytes differ too."""
 
 UNSTEADY = re.compile(r"^(?:\[W\d{4} .*|.*\bbest .* \d+ s|measuring \d+/\d+ .*)\n", re.MULTILINE)

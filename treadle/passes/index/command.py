@@ -46,7 +46,7 @@ def command(
         ),
     ] = None,
     top: Annotated[
-        int | None, whole(f"Measure so many of the best predicted; 0: trust the model. [default: {TOP}]", least=0)
+        int | None, whole(f"How many of the best predicted are measured; 0 trusts the model. [default: {TOP}]", least=0)
     ] = None,
     max_memory_ratio: Annotated[
         float | None, positive("Most bytes of the index for each byte of its keys and payloads.")

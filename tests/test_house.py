@@ -536,8 +536,10 @@ def imported(path: Path) -> Iterator[str]:
 
 def test_jobs_and_reports_name_no_pass() -> None:
     """They go over the list of passes; `treadle plan job` and the report page take a new one as it is."""
-    words = "|".join(name for name in ROOMS if name != "ranks")  # an ordinary word, which names a pass in quotes only
-    named = re.compile(rf"\b({words})\b|(?:[\"'.])ranks[\"']|passes\.ranks|(?-i:Ranks[A-Z])", re.IGNORECASE)
+    ordinary = ("ranks", "index")  # words that name a pass in quotes only
+    words, common = "|".join(name for name in ROOMS if name not in ordinary), "|".join(ordinary)
+    classes = "|".join(name.capitalize() for name in ordinary)
+    named = re.compile(rf"\b({words})\b|[\"'.]({common})[\"']|passes\.({common})|(?-i:({classes})[A-Z])", re.IGNORECASE)
     for folder in ("job", "report"):
         for path in sorted((ROOT / "treadle" / folder).glob("*.py")):
             found = named.search(path.read_text())

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from treadle.planner.documents.scalars import many
 from treadle.planner.errors import InfeasibleError
-from treadle.planner.passes.index.configurations import name_of_leaves
 from treadle.planner.passes.index.problem import PAIR_BYTES, IndexCandidate, IndexProblem
 from treadle.planner.search.top import Outcome, Predicted, by_prediction
 
@@ -72,7 +71,7 @@ def _excluded(problem: IndexProblem, candidate: IndexCandidate) -> str:
     if problem.max_memory_ratio is None or candidate.measured is None or not over_memory(problem, candidate):
         return candidate.failed or ""
     ratio = memory_ratio(candidate.measured.bytes, problem.keys_at_end)
-    return f"{ratio:.4g} bytes for each byte of keys and payloads, at most {problem.max_memory_ratio:g} allowed"
+    return f"{ratio:.4g}x of its keys and payloads, {problem.max_memory_ratio:g}x allowed"
 
 
 def _too_large(problem: IndexProblem, timed: list[IndexCandidate]) -> InfeasibleError:
@@ -81,8 +80,8 @@ def _too_large(problem: IndexProblem, timed: list[IndexCandidate]) -> Infeasible
     small = timed[sizes.index(min(sizes))]
     ratio = least_ratio(min(sizes), problem.keys_at_end)
     return InfeasibleError(
-        f"{many(len(timed), 'measured configuration')} all take more than {problem.max_memory_ratio:g} bytes for each "
-        f"byte of keys and payloads; a ratio of {ratio} would do, with {name_of_leaves(small.configuration)}"
+        f"none of {many(len(timed), 'measured configuration')} takes at most {problem.max_memory_ratio:g}x of its keys "
+        f"and payloads; a ratio of {ratio} would do, with {small.name}"
     )
 
 

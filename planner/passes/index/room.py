@@ -76,8 +76,8 @@ class IndexPass(Pass[IndexDecisions]):
         found += changed("configuration", *(name_of_leaves(each.chosen) for each in (before, after)))
         found += changed("time is", *("measured" if each.problem.top else "predicted" for each in (before, after)))
         found += fields_changed(before, after, ("time_ns",)) + changed("memory", before.bytes, after.bytes)
-        found += changed("second", *(_name(each.second) for each in (before, after)))
-        found += fields_changed(before, after, ("second_ns",))
+        found += changed("second best", *(_name(each.second) for each in (before, after)))
+        found += changed("time of the second best_ns", before.second_ns, after.second_ns)
         return found + changed("over the memory limit", before.over_memory, after.over_memory)
 
     def least_ns(self, decisions: IndexDecisions) -> int:

@@ -53,7 +53,7 @@ def test_a_measured_configuration_that_takes_too_much_memory_is_not_taken() -> N
     assert decisions.memory_ratio == 2500 / (16 * 120)
     (record,) = small_plan().provenance.tuned
     excluded = {each.name: each.excluded for each in record.ranked if each.excluded}
-    assert excluded == {"gapped array 2/8": "2.083 bytes for each byte of keys and payloads, at most 1.5 allowed"}
+    assert excluded == {"gapped array 2/8": "2.083x of its keys and payloads, 1.5x allowed"}
 
 
 def test_where_nothing_is_measured_the_best_predicted_one_is_taken() -> None:
@@ -95,8 +95,8 @@ def test_all_over_the_memory_is_refused_with_the_least_ratio_that_would_do() -> 
     with pytest.raises(InfeasibleError) as caught:
         plan_index(tight)
     assert str(caught.value) == (
-        "4 measured configurations all take more than 1 bytes for each byte of keys and payloads; a ratio of 1.198 "
-        "would do, with gapped array 1/32"
+        "none of 4 measured configurations takes at most 1x of its keys and payloads; a ratio of 1.198 would do, with "
+        "gapped array 1/32"
     )
     assert plan_index(replace(tight, max_memory_ratio=1.198)).decisions.bytes == 2300
 

@@ -88,8 +88,8 @@ def test_differences_are_said_in_words_of_the_pass() -> None:
         "configuration: gapped array 1/8 -> gapped array 2/8",
         "time: 350 ns -> 310 ns (-11.43%)",
         "memory: 2.441 KiB -> 3.906 KiB (+60.00%)",
-        "second: gapped array 2/2 -> gapped array 1/8",
-        "second: 360 ns -> 350 ns (-2.78%)",
+        "second best: gapped array 2/2 -> gapped array 1/8",
+        "time of the second best: 360 ns -> 350 ns (-2.78%)",
         "over the memory limit: 1 -> 0 (-100.00%)",
     ]
     assert PASS.differences(after, after) == []

@@ -13,7 +13,7 @@ TESTS := $(wildcard $(addprefix tests/,$(FOLDERS)))
 export PYTHONDONTWRITEBYTECODE :=
 # What has no slow test need not be imported to find that out.
 SLOW = $(shell grep -rl --include='test_*.py' 'mark\.slow' tests | sort)
-.PHONY: help install demo check test test-slow golden lint lock format bench bench-collective bench-lab bench-memory bench-swap bench-fusion bench-compression bench-sparse bench-ranks bench-aggregation bench-server bench-checkpoint bench-tiling gpu gpu-wheels wheel picture docs schemas clean
+.PHONY: help install demo check test test-slow golden lint lock format bench bench-collective bench-lab bench-memory bench-swap bench-fusion bench-compression bench-sparse bench-ranks bench-aggregation bench-server bench-checkpoint bench-tiling bench-index gpu gpu-wheels wheel picture docs schemas clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -103,6 +103,9 @@ bench-checkpoint: $(STAMP) ## checkpoints in memory: published figures, iteratio
 
 bench-tiling: $(STAMP) ## tilings: greedy, sweeps and exact; bytes and time of programs, next to Dask's own chunks; a transformer between the hosts of a lab next to placements by hand; needs root or user namespaces
 	$(BIN)/python -m benchmarks tiling
+
+bench-index: $(STAMP) ## learned indexes: MAPLE next to ALEX, a B+tree and std::map, phases, insert against lookup latency, switches and knobs; about an hour
+	$(BIN)/python -m benchmarks index
 
 # The machine with the card may have no network: no .venv is made for it.
 gpu: ## every check that needs a GPU, with what this machine has, in under 8 minutes; DRY=1 does what needs none

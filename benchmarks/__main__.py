@@ -24,6 +24,7 @@ FOLDERS = {
     "server": "published inside_one lab load",
     "checkpoint": "published placements failures rates load disk iterations trials",
     "tiling": "study peers moves measured dask_chunks placements",
+    "index": "throughput phases pareto switches knobs",
     "fusion": "published planning stress reachable tables resources cpu gpu",
 }
 NAMES = (

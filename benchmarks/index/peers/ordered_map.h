@@ -1,9 +1,13 @@
 // The class interface of treadle_index.hpp for an ordered map of the C++ kind, so that treadle_index_c.cpp serves it too.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <new>
 #include <utility>
+#include <vector>
 
 namespace treadle {
 
@@ -18,7 +22,7 @@ struct Settings {
 };
 
 struct Counts {
-  uint64_t inner_nodes = 0, leaves = 0, fragments = 0, empty_slots = 0, depth = 0, expansions = 0, splits = 0, growths = 0,
+  uint64_t inner_nodes = 0, leaves = 0, fragments = 0, empty_fragment_slots = 0, depth = 0, expansions = 0, splits = 0, growths = 0,
            multiplications = 0, fullest_fragment = 0;
 };
 

@@ -74,10 +74,8 @@ class LearnedIndex:
         flags: of treadle.runtime.index.library, to compare how an index may be built.
         library: another compiled text of the same functions.
 
-        Raises InputError for a share outside [0, 1], MissingBackendError without a compiler.
+        Raises InputError for a configuration that no plan may have, MissingBackendError without a compiler.
         """
-        if not 0 <= insert_share <= 1:
-            raise InputError(f"found {short(insert_share)} as the share of inserts, expected 0 to 1")
         self._library: Library = load_library() if library is None else library
         settings = settings_of(configuration, insert_share, flags | (NEW_KEYS if unique else 0))
         handle = self._library.treadle_index_new(ctypes.byref(settings))
@@ -164,6 +162,7 @@ class LearnedIndex:
             found = self._library.treadle_index_scan(
                 self._open, as_key(start), most, keys.ctypes.data, payloads.ctypes.data
             )
+        require_memory(found != NO_MEMORY, f"scanned {most} keys")
         return keys[:found], payloads[:found]
 
     def items(self) -> Iterator[tuple[int, int]]:

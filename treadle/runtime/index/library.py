@@ -11,8 +11,16 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from treadle.planner.errors import LimitError
-from treadle.planner.passes.index.configurations import FragmentedLog, GappedArray, IndexConfiguration
+from msgspec import to_builtins
+
+from treadle.planner.documents.explain import misfit, refusal, short
+from treadle.planner.errors import InputError, LimitError
+from treadle.planner.passes.index.configurations import (
+    FragmentedLog,
+    GappedArray,
+    IndexConfiguration,
+    name_of_leaves,
+)
 from treadle.runtime.native_build import compile_library
 from treadle.runtime.native_session import POINTER, TEXT, Signatures
 
@@ -21,7 +29,7 @@ COUNTS = (
     "inner_nodes",
     "leaves",
     "fragments",
-    "empty_slots",
+    "empty_fragment_slots",
     "depth",
     "expansions",
     "splits",
@@ -29,7 +37,7 @@ COUNTS = (
     "multiplications",
     "fullest_fragment",
 )
-"""What `treadle_index_counts` counts; `empty_slots` are slots of fragments that hold no fragment."""
+"""What `treadle_index_counts` counts, in its order."""
 NO_MEMORY = 2**64 - 1
 
 MONITOR_LOOKUPS, VIRTUAL_LEAVES, NEW_KEYS, NO_AVX2, COST_MODEL_ONLY = (1 << bit for bit in range(5))
@@ -77,7 +85,13 @@ class IndexSettings(ctypes.Structure):
 
 def settings_of(configuration: IndexConfiguration, insert_share: float, flags: int) -> IndexSettings:
     """The settings of a configuration; parameters of the other kind of leaves have the values of the middle of the
-    grid."""
+    grid. Raises InputError for values that no plan may have."""
+    if wrong := misfit(to_builtins(configuration), type(configuration)):
+        raise InputError(refusal(*wrong[1:]), where=name_of_leaves(configuration), path=wrong[0])
+    if isinstance(configuration, FragmentedLog) and configuration.new_fragments > configuration.most_fragments:
+        raise InputError("found more new fragments than a leaf may have", where=name_of_leaves(configuration))
+    if not 0 <= insert_share <= 1:
+        raise InputError(f"found {short(insert_share)} as the share of inserts, expected 0 to 1")
     gapped = configuration if isinstance(configuration, GappedArray) else GappedArray(most_search=4, most_shifts=32)
     log = (
         configuration

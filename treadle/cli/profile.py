@@ -81,7 +81,8 @@ def show(
     """Show a profile, costs, parts of a server, a model of indexes, or matrix of hosts.
 
     NAME is a shipped name, a file, or `local`. Costs are those of compressing gradients, of sparse gradients such as
-    sparse/cpu-epyc, or between hosts, as a file. Parts are those such as server/pbox, and models those such as index/cpu-epyc.
+    sparse/cpu-epyc, or between hosts, as a file. Parts are those such as server/pbox, models those such as
+    index/cpu-epyc.
     """
     from treadle.cli.profile_compression import costs_named, show_costs
     from treadle.cli.profile_index import index_model_named, show_index_model

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from treadle.host.cache_folder import make_private
-from treadle.planner.documents.files import write_text
 from treadle.planner.documents.index_model import ParameterBuckets
-from treadle.planner.errors import InputError
+from treadle.planner.errors import InputError, LimitError
 from treadle.planner.passes.index.baseline import MeasuredTrace
 from treadle.planner.passes.index.buckets import buckets_of
 from treadle.planner.passes.index.configurations import IndexConfiguration, grid
@@ -21,13 +20,14 @@ from treadle.planner.passes.index.operations import Workload
 from treadle.planner.passes.index.picture import picture
 from treadle.probe.index_traces import IndexTrace, trace_of
 
-RunIndex = Callable[[IndexConfiguration, Workload, float], float]
-"""Takes a configuration, a workload and its share of inserts; gives ns of all operations."""
+RunIndex = Callable[[IndexConfiguration, Workload, float], float | None]
+"""Takes a configuration, a workload and its share of inserts; gives ns of all operations, or None where it does not
+run."""
 OnTrace = Callable[[int, float], None]
 
 
 class TraceRuns(NamedTuple):
-    """What one trace took: ns for each place in the grid, and the first of them once more at the end."""
+    """What one trace took: ns for each place in the grid that ran, and the first of them once more at the end."""
 
     number: int
     ns: dict[int, float]
@@ -54,7 +54,7 @@ class KeptRuns:
         """Add traces until all together took `seconds`, or until `ended`.
 
         `on_trace` gets the traces that there are and the seconds that are left. Raises InputError where the file cannot
-        be written.
+        be written, LimitError where memory is too short for any.
         """
         while (left := seconds - sum(each.seconds for each in self.runs)) > 0 and not ended():
             on_trace(len(self.runs), left)
@@ -63,10 +63,12 @@ class KeptRuns:
             ns = _measured(trace, run, ended)
             if ns is None:
                 return
-            again = run(grid()[trace.places[0]], trace.workload, trace.insert_share)
-            self._keep(TraceRuns(trace.number, ns, again, round(monotonic() - start, 3)))
+            again = run(grid()[next(iter(ns))], trace.workload, trace.insert_share)
+            self._keep(TraceRuns(trace.number, ns, again or ns[next(iter(ns))], round(monotonic() - start, 3)))
 
-    def traces(self, parameters: tuple[ParameterBuckets, ...], on_trace: OnTrace) -> Iterator[MeasuredTrace]:
+    def traces(
+        self, parameters: tuple[ParameterBuckets, ...], on_trace: Callable[[int, int], None]
+    ) -> Iterator[MeasuredTrace]:
         """All of them with their pictures, which are drawn now."""
         buckets = np.array([buckets_of(parameters, each) for each in grid()])
         for runs in self.runs:
@@ -82,12 +84,19 @@ class KeptRuns:
             )
 
     def _keep(self, runs: TraceRuns) -> None:
+        whole = "".join(map(_line, self.runs)).encode()
         try:
             make_private(self._path.parent)
+            with open(self._path, "ab") as stream:
+                stream.truncate(len(whole))
+                stream.write(_line(runs).encode())
         except OSError as error:
             raise InputError(f"cannot write: {error.strerror or error}", where=str(self._path)) from error
         self.runs.append(runs)
-        write_text(self._path, "".join(f"{json.dumps(each._asdict())}\n" for each in self.runs))
+
+
+def _line(runs: TraceRuns) -> str:
+    return f"{json.dumps(runs._asdict())}\n"
 
 
 def _measured(trace: IndexTrace, run: RunIndex, ended: Callable[[], bool]) -> dict[int, float] | None:
@@ -96,7 +105,11 @@ def _measured(trace: IndexTrace, run: RunIndex, ended: Callable[[], bool]) -> di
     for place in trace.places:
         if ended():
             return None
-        found[place] = run(grid()[place], trace.workload, trace.insert_share)
+        ns = run(grid()[place], trace.workload, trace.insert_share)
+        if ns is not None:
+            found[place] = ns
+    if not found:
+        raise LimitError(f"no configuration of an index of {len(trace.workload.keys)} keys fits into memory")
     return found
 
 
@@ -108,9 +121,11 @@ def _read(path: Path) -> Iterator[TraceRuns]:
     for number, line in enumerate(lines):
         try:
             runs = _from_json(json.loads(line))
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return
         if runs.number != number:
+            return
+        if line != _line(runs)[:-1]:
             return
         yield runs
 

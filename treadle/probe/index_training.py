@@ -8,7 +8,6 @@ the expected logarithm of throughput, and that of its difference from the mean o
 from __future__ import annotations
 
 import base64
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -72,14 +71,8 @@ def trained_networks(
         data = _Data(traces, edges)
         for member in range(networks):
             network = _Network([each.count for each in parameters], len(centres), seed + member)
-            _train(
-                network,
-                data,
-                torch.tensor(centres, dtype=torch.float32),
-                epochs,
-                seed + member,
-                lambda done, member=member: on_epoch(member * epochs + done, networks * epochs),
-            )
+            for epoch in _trained(network, data, torch.tensor(centres, dtype=torch.float32), epochs, seed + member):
+                on_epoch(member * epochs + epoch, networks * epochs)
             found.append(network.document())
     return TrainedNetworks(tuple(edges), tuple(centres), tuple(found))
 
@@ -87,9 +80,9 @@ def trained_networks(
 def quantile_classes(logs: NDArray[np.float64]) -> tuple[list[float], list[float]]:
     """The bounds between up to 32 classes of equal counts, and the mean of each class."""
     quantiles = np.quantile(logs, np.linspace(0, 1, CLASSES + 1)[1:-1])
-    edges = sorted({float(f"{each:.9g}") for each in quantiles if logs.min() < each})
+    edges = sorted({float(f"{each:.9g}") for each in quantiles})
     members = np.searchsorted(edges, logs, side="right")
-    # Equal quantiles leave classes without members; theirs is the bound.
+    # Where many runs are equal, a class may be without members; its mean is the bound.
     centres = [
         float(logs[members == each].mean()) if (members == each).any() else edges[max(each - 1, 0)]
         for each in range(len(edges) + 1)
@@ -125,15 +118,22 @@ class _Network(nn.Module):
             self.classifier = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
     def forward(
-        self, pictures: torch.Tensor, sums: torch.Tensor, trace_of: torch.Tensor, buckets: torch.Tensor
+        self,
+        pictures: torch.Tensor,
+        sums: torch.Tensor,
+        trace_of: torch.Tensor,
+        buckets: torch.Tensor,
+        dice: torch.Generator | None = None,
     ) -> torch.Tensor:
         """Logits, [n, classes], of pictures [traces, 3, 256, 256], their totals, and for each row its trace and
-        buckets."""
+        buckets; in training some units of embeddings are dropped by `dice`."""
         cells = pictures
         for layer in self.convolutions:
             cells = torch.relu(layer(cells))
         seen = torch.cat([cells.mean(dim=(2, 3)), cells.amax(dim=(2, 3)), sums], dim=1)
-        traces = nn.functional.dropout(torch.relu(self.trace(seen)), DROPPED, self.training)
+        traces = torch.relu(self.trace(seen))
+        if dice is not None:
+            traces = traces * (torch.rand(traces.shape, generator=dice) >= DROPPED) / (1 - DROPPED)
         parts = torch.stack([table(buckets[:, place]) for place, table in enumerate(self.embeddings)]).sum(0)
         rows = torch.cat([traces[trace_of], parts], dim=1)
         for layer in self.classifier[:-1]:
@@ -162,31 +162,21 @@ def _weights(tensor: object) -> Weights:
     return Weights(shape=values.shape, data=base64.b64encode(values.tobytes()).decode())
 
 
-def _train(
-    network: _Network,
-    data: _Data,
-    centres: torch.Tensor,
-    epochs: int,
-    seed: int,
-    on_epoch: Callable[[int], None],
-) -> None:
+def _trained(network: _Network, data: _Data, centres: torch.Tensor, epochs: int, seed: int) -> Iterator[int]:
+    """Train, and yield the number of each epoch that is done."""
     dice = torch.Generator().manual_seed(seed)
     count = len(data.buckets)
     steps = epochs * -(-count // TRACES_A_BATCH)
     optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=DECAY)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps)
-    network.train()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)  # of the units that are dropped
-        for epoch in range(epochs):
-            for batch in torch.randperm(count, generator=dice).split(TRACES_A_BATCH):
-                optimizer.zero_grad()
-                _loss(network, data, batch.tolist(), centres, dice).backward()
-                nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-                optimizer.step()
-                schedule.step()
-            on_epoch(epoch + 1)
-    network.eval()
+    for epoch in range(epochs):
+        for batch in torch.randperm(count, generator=dice).split(TRACES_A_BATCH):
+            optimizer.zero_grad()
+            _loss(network, data, batch.tolist(), centres, dice).backward()
+            nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+        yield epoch + 1
 
 
 def _loss(
@@ -197,7 +187,8 @@ def _loss(
     logs = torch.cat([data.logs[each] for each in batch])
     classes = torch.cat([data.classes[each] for each in batch])
     pictures = torch.stack([_varied(data.pictures[each], dice) for each in batch])
-    logits = network(pictures, data.totals[batch], trace_of, torch.cat([data.buckets[each] for each in batch]))
+    buckets = torch.cat([data.buckets[each] for each in batch])
+    logits = network(pictures, data.totals[batch], trace_of, buckets, dice)
     expected = torch.softmax(logits, dim=1) @ centres
     off = expected - logs
     level = torch.zeros(len(batch)).index_add(0, trace_of, off) / torch.tensor(sizes)

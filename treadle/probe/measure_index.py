@@ -51,8 +51,8 @@ def measure_index(
     """Measure for `minutes` in all, earlier interrupted runs of this machine included, and learn, which takes some
     minutes more.
 
-    Once `ended`, it learns from what there is. Raises LimitError where that is too little, MissingBackendError without
-    PyTorch or a compiler, InputError where what was measured cannot be kept.
+    Once `ended`, it learns from what there is. Raises LimitError where that is too little or memory is short,
+    MissingBackendError without PyTorch or a compiler, InputError where what was measured cannot be kept.
     """
     try:
         import torch  # noqa: F401
@@ -120,6 +120,7 @@ def _digest() -> str:
 
     found = hashlib.sha256(f"{cpu_model()} {SEED}".encode())
     for module in (index_traces, families):
+        assert module.__file__ is not None
         found.update(Path(module.__file__).read_bytes())
     for name, text in sorted(library_texts().items()):
         found.update(f"{name}\0{text}\0".encode())

@@ -40,6 +40,7 @@ struct Scanned {
 
 }  // namespace
 
+#pragma GCC visibility push(default)
 extern "C" {
 
 typedef struct {

@@ -9,9 +9,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping
 from functools import cache
+from math import isfinite
 from typing import Any
 
 from msgspec import to_builtins
+from msgspec.structs import astuple
 
 from treadle.planner.documents.explain import misfit, refusal, short
 from treadle.planner.errors import InputError, LimitError
@@ -88,6 +90,9 @@ def settings_of(configuration: IndexConfiguration, insert_share: float, flags: i
     grid. Raises InputError for values that no plan may have."""
     if wrong := misfit(to_builtins(configuration), type(configuration)):
         raise InputError(refusal(*wrong[1:]), where=name_of_leaves(configuration), path=wrong[0])
+    for number in astuple(configuration):
+        if not isfinite(number):
+            raise InputError(f"found {number}, expected a finite number", where=name_of_leaves(configuration))
     if isinstance(configuration, FragmentedLog) and configuration.new_fragments > configuration.most_fragments:
         raise InputError("found more new fragments than a leaf may have", where=name_of_leaves(configuration))
     if not 0 <= insert_share <= 1:

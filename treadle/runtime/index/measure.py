@@ -3,12 +3,13 @@ Setup")."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter_ns
+from time import thread_time_ns
 from typing import NamedTuple
 
 import numpy as np
@@ -75,17 +76,19 @@ def one_run(
     flags: int = 0,
     library: Library | None = None,
 ) -> IndexRun:
-    """Load a new index and execute the operations, in at most `windows` equal parts. Raises LimitError where memory is
-    short."""
+    """Load a new index and execute the operations, in at most `windows` equal parts.
+
+    Times are those of this thread on its core, without what others do there. Raises LimitError where memory is short.
+    """
     operations = workload.operations
     windows = min(windows, len(operations.ops))
     with (
         LearnedIndex(configuration, insert_share=insert_share, unique=unique, flags=flags, library=library) as index,
         _limited_memory(),
     ):
-        began = perf_counter_ns()
+        began = thread_time_ns()
         index.load(workload.keys, workload.payloads)
-        loaded = perf_counter_ns()
+        loaded = thread_time_ns()
         times, answers = index.run(operations, windows)
         return IndexRun(loaded - began, tuple(max(1, each) for each in times.tolist()), index.bytes, answers)
 
@@ -120,7 +123,10 @@ def pinned() -> Iterator[None]:
 
 @contextmanager
 def _limited_memory() -> Iterator[None]:
-    """Allocations fail before this machine is out of memory, where Linux would end the process."""
+    """Allocations fail before this machine is out of memory, where Linux would end the process. What earlier runs have
+    freed is given back first, so that all begin alike."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc has it
+        trim(0)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     most = pages * resource.getpagesize() + max(SPARED, psutil.virtual_memory().available - SPARED)

@@ -69,11 +69,11 @@ def test_one_core_is_used_and_all_are_given_back() -> None:
 
 
 def test_an_index_that_needs_more_than_is_free_ends_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not in a process that Linux ends: 2 million keys, of which 4 MiB fit."""
-    workload = drawn(DrawnWorkload(family="sequence", bulk=2_000_000, operations=1, insert_share=0.0))
+    """Not in a process that Linux ends: 6 million keys, whose arrays are no part of the heap, and 4 MiB are free."""
+    workload = drawn(DrawnWorkload(family="sequence", bulk=6_000_000, operations=1, insert_share=0.0))
     free: Any = type("Free", (), {"available": 0})
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
     monkeypatch.setattr(measure, "SPARED", 4 << 20)
-    with pytest.raises(LimitError, match="the index ran out of memory while it loaded 2000000 keys"):
+    with pytest.raises(LimitError, match="the index ran out of memory while it loaded 6000000 keys"):
         one_run(LOG, workload, 0.0)
     assert len(np.empty(1 << 20)) == 1 << 20

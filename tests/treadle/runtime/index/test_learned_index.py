@@ -180,7 +180,7 @@ def test_what_does_not_fit_is_refused(index: LearnedIndex) -> None:
         (FragmentedLog(fragment_keys=3, most_fragments=8, new_fragments=2), "fragment_keys: found 3, expected"),
         (FragmentedLog(fragment_keys=8, most_fragments=8, new_fragments=9), "more new fragments than a leaf may have"),
         (GappedArray(most_search=-1.0, most_shifts=2), "most_search: found -1.0, expected"),
-        (GappedArray(most_search=1, most_shifts=float("nan")), "most_shifts"),
+        (GappedArray(most_search=1, most_shifts=float("nan")), "found nan, expected a finite number"),
     ],
 )
 def test_a_configuration_that_no_plan_may_have_is_refused(bad: IndexConfiguration, message: str) -> None:

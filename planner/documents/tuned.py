@@ -19,7 +19,7 @@ class RankedChoice(Record, frozen=True, kw_only=True):
     predicted_ns: Amount
     measured_ns: PositiveAmount | None = None
     excluded: Name | None = None
-    """Why it may not be taken: it does not run here, or it is over a limit."""
+    """Why it may not be taken: it does not run here, or exceeds a limit."""
 
     @property
     def ratio(self) -> float | None:

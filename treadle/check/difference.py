@@ -98,7 +98,7 @@ def _certificate(before: Certificate, after: Certificate) -> Iterator[Change]:
 
 
 def _provenance(before: Provenance, after: Provenance) -> Iterator[Change]:
-    """Of measured choices only what was taken and how far off the model was: all times differ from run to run."""
+    """All changes; for measured choices what was taken and how far off the model was, since times vary between runs."""
     yield from differences(msgspec.structs.replace(before, tuned=()), msgspec.structs.replace(after, tuned=()))
     old, new = ({tuned.what: tuned for tuned in each.tuned} for each in (before, after))
     for what in sorted({*old, *new}):

@@ -27,7 +27,7 @@ class GeneticParameters(NamedTuple):
     seed: int = 0
 
 
-class Outcome(NamedTuple):
+class Evolution(NamedTuple):
     """`best` is None where no individual had a plan. `stopped`: the search was ended early."""
 
     best: Scored | None
@@ -44,7 +44,7 @@ def evolve(
     refine: Callable[[Scored], Scored] | None = None,
     on_best: Callable[[Scored], None] = lambda scored: None,
     on_generation: Callable[[Generation], None] = lambda generation: None,
-) -> Outcome:
+) -> Evolution:
     """Search from `planted` individuals and random ones, until a plan takes `enough` ns or less. A best one that has
     not improved for REST generations is refined, if `refine` is given, and added to the population.
 
@@ -80,7 +80,7 @@ def evolve(
             log.append(_summary(number, best, population))
             on_generation(log[-1])
         if not complete:
-            return Outcome(best, tuple(log), True)
+            return Evolution(best, tuple(log), True)
         if (best is not None and _time(best) <= enough) or number == effort.generations:
             break
         if effort.patience is not None and since >= effort.patience:
@@ -92,7 +92,7 @@ def evolve(
         ]
         born, complete = _results(evaluate(tasks))
         population = population + born
-    return Outcome(best, tuple(log), False)
+    return Evolution(best, tuple(log), False)
 
 
 def _results(families: Sequence[list[Scored] | None]) -> tuple[list[Scored], bool]:

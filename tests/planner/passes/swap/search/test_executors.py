@@ -15,7 +15,7 @@ from treadle.planner.passes.swap.arrays import Arrays, arrays_of
 from treadle.planner.passes.swap.layout import needs
 from treadle.planner.passes.swap.search import executors
 from treadle.planner.passes.swap.search.executors import executor
-from treadle.planner.passes.swap.search.generations import GeneticParameters, Outcome, evolve
+from treadle.planner.passes.swap.search.generations import Evolution, GeneticParameters, evolve
 from treadle.planner.passes.swap.search.individual import Individual, SearchSpace
 
 EFFORT = GeneticParameters(population=8, generations=4, temperature=0.1, seed=3)
@@ -40,12 +40,12 @@ def space(fitness=distance) -> SearchSpace:
     return SearchSpace(arrays, partial(fitness, arrays), start, np.unique(needs(arrays), axis=0), problem.arena_bytes)
 
 
-def searched(where: str | None, workers: int, fitness=distance) -> Outcome:
+def searched(where: str | None, workers: int, fitness=distance) -> Evolution:
     with executor(space(fitness), workers, where, lambda: False) as evaluate:
         return evolve(space(fitness), EFFORT, evaluate)
 
 
-def same(one: Outcome, other: Outcome) -> bool:
+def same(one: Evolution, other: Evolution) -> bool:
     assert one.best is not None
     assert other.best is not None
     genes = zip(one.best.individual, other.best.individual, strict=True)

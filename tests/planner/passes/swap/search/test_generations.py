@@ -8,7 +8,7 @@ import pytest
 from tests.planner.passes.swap import cases
 from treadle.planner.passes.swap.arrays import arrays_of
 from treadle.planner.passes.swap.search.executors import executor
-from treadle.planner.passes.swap.search.generations import GeneticParameters, Outcome, evolve
+from treadle.planner.passes.swap.search.generations import Evolution, GeneticParameters, evolve
 from treadle.planner.passes.swap.search.individual import SearchSpace
 from treadle.planner.passes.swap.search.planting import pool_space
 from treadle.planner.passes.swap.two_pass import Settings
@@ -19,7 +19,7 @@ def space(layers: int, steps: int, threshold: int, memory: int = 14) -> SearchSp
     return pool_space(arrays_of(problem), problem.arena_bytes, Settings(threshold))
 
 
-def searched(space: SearchSpace, temperature: float, seed: int, generations: int = 80, enough: int = 0) -> Outcome:
+def searched(space: SearchSpace, temperature: float, seed: int, generations: int = 80, enough: int = 0) -> Evolution:
     with executor(space, 1, None, lambda: False) as evaluate:
         return evolve(space, GeneticParameters(32, generations, None, temperature, seed), evaluate, (), enough)
 

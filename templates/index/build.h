@@ -15,7 +15,7 @@ public:
     // An inner node with at least two children, or with about `parts` where that is not 0.
     Child build_inner(Range range, const uint64_t* keys, const uint64_t* payloads, uint64_t n, uint64_t parts) {
         uint64_t slots = parts ? parts : wanted_slots(n);
-        const Model model = divided(range, keys, n, slots);
+        const Model model = divided(range, keys, n, !parts, slots);
         InnerNode* node = new_inner(context_, model, slots);
         try {
             node->children = fill(*node, range, {0, slots}, keys, payloads, n, parts ? 1 : slots, node->child);
@@ -83,23 +83,47 @@ private:
         return slots;
     }
 
-    // A model that leaves no slot with nearly all keys: equal parts of the range, of the keys without more and more of
-    // those at both ends, or two halves. There may be fewer slots than wanted.
-    static Model divided(Range range, const uint64_t* keys, uint64_t n, uint64_t& slots) {
-        const uint64_t trims[] = {0, n >> 12, n >> 8, n >> 4};
-        for (unsigned attempt = 0; attempt < 5; ++attempt) {
-            Range part = range;
-            if (attempt) part = {keys[trims[attempt - 1]], keys[n - 1 - trims[attempt - 1]]};
-            uint64_t some = slots;
-            while (some > 2 && some - 1 > part.last - part.first) some /= 2;
-            if (part.last == part.first) continue;
-            const Model model = Model::over(part, some);
-            if (fullest(model, keys, n) > n - (n + 15) / 16) continue;
-            slots = some;
-            return model;
+    // The keys that share a slot with a key, on average.
+    static double crowd(const Model& model, const uint64_t* keys, uint64_t n) {
+        double squares = 0;
+        for (uint64_t i = 0; i < n;) {
+            const uint64_t slot = model(keys[i]), from = i;
+            while (i < n && model(keys[i]) == slot) ++i;
+            squares += double(i - from) * double(i - from);
         }
-        slots = 2;
-        return Model::over({keys[n / 2] - 1, keys[n / 2]}, 2);
+        return squares / double(n);
+    }
+
+    // A model over equal parts of the range, or where that leaves nearly all keys in one slot or `best` is asked for, of
+    // the keys without more and more of those at the ends, whichever spreads them most; else two halves. `slots` shrinks
+    // where there are not as many different keys.
+    static Model divided(Range range, const uint64_t* keys, uint64_t n, bool best, uint64_t& slots) {
+        const uint64_t wanted = slots, t = n >> 12, u = n >> 8, v = n >> 4, m = n / 2, w = n / 8, e = n - 1;
+        const Range parts[] = {range,
+                               {keys[0], keys[e]},
+                               {keys[t], keys[e - t]},
+                               {keys[u], keys[e - u]},
+                               {keys[v], keys[e - v]},
+                               {keys[0], keys[m]},
+                               {keys[0], keys[w]},
+                               {keys[m], keys[e]},
+                               {keys[m] - 1, keys[m]}};
+        Model chosen;
+        double least = INFINITY;
+        for (const Range& part : parts) {
+            if (part.last == part.first) continue;
+            uint64_t some = wanted;
+            while (some > 2 && some - 1 > part.last - part.first) some /= 2;
+            if (&part == &parts[8]) some = 2;
+            const Model model = Model::over(part, some);
+            const double crowded = crowd(model, keys, n);
+            if (crowded >= least) continue;
+            least = crowded;
+            chosen = model;
+            slots = some;
+            if (!best && fullest(model, keys, n) <= n - (n + 15) / 16) break;
+        }
+        return chosen;
     }
 
     // Appends the blocks of `whole` slots that become children, and returns what an operation costs in them on average.

@@ -40,7 +40,7 @@ def read_from(keys: str, operations: str) -> GivenWorkload:
 
 
 def evaluator(name: str | None) -> tuple[IndexModel, InputRef]:
-    """The model of a shipped name or a file, by default the first that ships. Raises InputError if there is no such one."""
+    """The model of a shipped name or a file, by default the first that ships. Raises InputError for another name."""
     shipped = resources.names(SHIPPED[IndexModel])
     if name is None and not shipped:
         raise InputError("found none that ships, expected one; see `treadle profile measure --index`", where="--model")

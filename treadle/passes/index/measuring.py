@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from time import monotonic
+from time import monotonic, process_time
 
 from msgspec.structs import replace
 
@@ -20,13 +20,13 @@ from treadle.planner.passes.index.problem import VERSION, IndexCandidate, IndexM
 from treadle.planner.search.clock import Clock
 from treadle.planner.search.top import Outcome, Predicted, measure_top
 
-REPEATS = 3
-"""Runs of each configuration, of which the median counts."""
+REPEATS = (3, 1)
+"""Runs of each configuration, of which the median counts; one where there is no time for three."""
 WINDOWS = 16
 """Equal parts of the trace subset whose times are recorded."""
 LOAD_NS = 100.0
 """Bulk loading of a key, about: only to see beforehand whether the first measurement fits the limit."""
-KEPT = 0.05
+KEPT = 0.1
 """The share of the time limit that is kept for checking and writing the plan."""
 
 
@@ -71,8 +71,9 @@ def measured_problem(
 
     candidates, problem = problem.candidates, replace(problem, max_memory_ratio=max_memory_ratio)
     choices = [Predicted(each.name, each.predicted_ns) for each in candidates]
-    expected_s = REPEATS * (min(each.ns for each in choices) + LOAD_NS * problem.bulk) / 1e9
-    if not _time_left(clock, expected_s):
+    run_s = _expected_s(min(each.ns for each in choices), problem.bulk, clock)
+    repeats = next((each for each in REPEATS if _time_left(clock, each * run_s)), 0)
+    if not repeats:
         return None
     share = problem.inserts / problem.operations
     found: dict[int, IndexMeasurement] = {}
@@ -84,7 +85,7 @@ def measured_problem(
         began = monotonic()
         one = candidates[place]
         try:
-            run = measured(one.configuration, subset, windows=WINDOWS, repeats=REPEATS, insert_share=share)
+            run = measured(one.configuration, subset, windows=WINDOWS, repeats=repeats, insert_share=share)
         except LimitError as error:
             failed[place] = str(error)
             return Outcome(None, failed[place])
@@ -105,6 +106,11 @@ def measured_problem(
         loop_ns=loop_ns(subset) if found else 0,
         machine=cpu_model(),
     )
+
+
+def _expected_s(predicted_ns: float, bulk: int, clock: Clock) -> float:
+    """About how long a run takes, where other processes slow it down as they did this one so far."""
+    return (predicted_ns + LOAD_NS * bulk) / 1e9 * max(1.0, clock.elapsed_s / process_time())
 
 
 def _time_left(clock: Clock, needed_s: float) -> bool:

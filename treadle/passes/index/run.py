@@ -45,7 +45,7 @@ def found_by_run(decisions: IndexDecisions, texts: dict[str, str], plan_file: Pa
     """Answers compared and times measured, next to those of the plan; `texts` are the generated files."""
     from treadle.passes.index.comparing import wrong_answers
     from treadle.passes.index.inputs import workload_of
-    from treadle.passes.index.measuring import REPEATS, WINDOWS
+    from treadle.passes.index.measuring import WINDOWS
     from treadle.runtime.index.learned_index import LearnedIndex
     from treadle.runtime.index.library import load_library
     from treadle.runtime.index.measure import measured
@@ -61,7 +61,6 @@ def found_by_run(decisions: IndexDecisions, texts: dict[str, str], plan_file: Pa
         decisions.chosen,
         workload,
         windows=WINDOWS,
-        repeats=REPEATS,
         insert_share=share,
         library=library,
     )

@@ -10,6 +10,7 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.index.configurations import name_of_leaves
 from treadle.planner.passes.index.decisions import IndexDecisions
 
+
 def index_program(plan: Plan[IndexDecisions]) -> Made:
     """The header, `example.cpp` and `Makefile`, and a library for other languages than C++."""
     decisions = plan.decisions

@@ -10,6 +10,7 @@ import pytest
 from tests.planner.passes.index.index_plans import PROBLEM, plan_index, problem_of
 from tests.treadle.passes.index.index_commands import FILES, PLAN, MadeUp, made_up
 from treadle.cli.main import run
+from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import LimitError
@@ -257,3 +258,11 @@ def test_a_family_that_is_none_is_refused_and_not_run(
     assert run(PLAN) == 2
     assert "workload.yaml: " in capsys.readouterr().err
     assert not (here / "PWNED").exists()
+
+
+@pytest.mark.parametrize("name", ["books-writes", "books-reads"])
+def test_the_examples_are_workloads_that_plan(name: str, made_up: MadeUp, here: Path) -> None:
+    file = str(resources.folder("examples") / "index" / f"{name}.yaml")
+    assert run(["check", file]) == 0
+    assert run(["plan", "index", file, "--top", "1", "-o", "plan.json"]) == 0
+    assert planned(here).decisions.problem.bulk == 100_000

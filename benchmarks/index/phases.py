@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.common import Table, machine
-from benchmarks.index.peers import peers
+from benchmarks.index.peers import NOTE, peers
 from benchmarks.index.sizes import DEFAULT, Size, main
 from benchmarks.index.turns import ALEX, ANY, Contender, Turns, alex
 from treadle.planner.passes.index.configurations import FragmentedLog, name_of_leaves
@@ -38,7 +38,7 @@ def tables(size: Size = DEFAULT) -> Iterator[Table]:
             {"index": name, **{f"{share:.0%} inserts": turns.ns(name, place) for place, share in enumerate(SHARES)}}
             for name in contenders
         ],
-        (f"ALEX: {ALEX}, for {SHARES[0]:.0%} inserts; ALEX-W: for inserts only", machine()),
+        (f"ALEX: {ALEX}, for {SHARES[0]:.0%} inserts; ALEX-W: for inserts only", NOTE, machine()),
     )
 
 

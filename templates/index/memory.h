@@ -35,7 +35,7 @@ public:
         for (Chunk** list : {&chunks_, &large_})
             while (*list) {
                 Chunk* next = (*list)->next;
-                ::operator delete(*list, std::align_val_t(64));
+                discard(*list);
                 *list = next;
             }
         for (Free*& list : free_) list = nullptr;
@@ -128,9 +128,9 @@ private:
         }
     }
 
-    // A chunk of an eighth of what is held, so that little is unused.
+    // A chunk of a quarter of what is held, up to a huge page, so that little is unused.
     void more(size_t size) {
-        size_t bytes = held_ / 8 / FIRST_CHUNK * FIRST_CHUNK;
+        size_t bytes = held_ / 4 / FIRST_CHUNK * FIRST_CHUNK;
         bytes = bytes < FIRST_CHUNK ? FIRST_CHUNK : bytes > LAST_CHUNK ? LAST_CHUNK : bytes;
         if (bytes < size + sizeof(Chunk)) bytes = (size + sizeof(Chunk) + FIRST_CHUNK - 1) / FIRST_CHUNK * FIRST_CHUNK;
         Chunk* chunk = fresh(bytes, chunks_);
@@ -139,13 +139,19 @@ private:
     }
 
     Chunk* fresh(size_t bytes, Chunk*& list) {
-        Chunk* chunk = static_cast<Chunk*>(::operator new(bytes, std::align_val_t(64)));
+        Chunk* chunk = static_cast<Chunk*>(::operator new(bytes, alignment(bytes)));
+#if defined(__linux__)
+        if (bytes >= LAST_CHUNK) madvise(chunk, bytes / LAST_CHUNK * LAST_CHUNK, MADV_HUGEPAGE);  // fewer TLB misses
+#endif
         *chunk = {list, nullptr, bytes};
         if (list) list->previous = chunk;
         list = chunk;
         held_ += bytes;
         return chunk;
     }
+
+    static std::align_val_t alignment(size_t bytes) { return std::align_val_t(bytes < LAST_CHUNK ? 64 : LAST_CHUNK); }
+    static void discard(Chunk* chunk) noexcept { ::operator delete(chunk, alignment(chunk->bytes)); }
 
     void* take_large(size_t bytes) {
         Chunk* chunk = fresh(large_size(bytes), large_);
@@ -159,7 +165,7 @@ private:
         if (chunk->next) chunk->next->previous = chunk->previous;
         held_ -= chunk->bytes;
         used_ -= chunk->bytes;
-        ::operator delete(chunk, std::align_val_t(64));
+        discard(chunk);
     }
 
     Chunk *chunks_ = nullptr, *large_ = nullptr;

@@ -11,7 +11,8 @@ from treadle.planner.errors import CheckFailed
 from treadle.runtime.index.library import Library, load_library
 
 HERE = Path(__file__).parent
-PEERS = {"B+tree (absl::btree_map)": "btree_map.hpp", "std::map": "std_map.hpp"}
+PEERS = {"B+tree": "btree_map.hpp", "std::map": "std_map.hpp"}
+NOTE = "B+tree: absl::btree_map, nodes of 256 bytes"
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,15 @@ def as_payloads(values: ArrayLike, keys: Keys) -> Keys:
     if len(payloads) != len(keys):
         raise InputError(f"found {len(payloads)} payloads of {len(keys)} keys, expected as many")
     return payloads
+
+
+def address(array: NDArray[Any]) -> int:
+    """Where the elements of a contiguous array begin."""
+    buffer: Any = array
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(buffer))  # in a fifth of the time of what follows
+    except (TypeError, ValueError):  # read-only or empty
+        return int(array.ctypes.data)
 
 
 def _is_key(value: object) -> bool:

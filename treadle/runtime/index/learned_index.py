@@ -16,7 +16,7 @@ from treadle.planner.documents.explain import short
 from treadle.planner.errors import InputError
 from treadle.planner.passes.index.configurations import IndexConfiguration
 from treadle.planner.passes.index.operations import WORDS, Keys, Operations
-from treadle.runtime.index.batches import as_key, as_keys, as_payloads
+from treadle.runtime.index.batches import address, as_key, as_keys, as_payloads
 from treadle.runtime.index.library import (
     COUNTS,
     NEW_KEYS,
@@ -115,7 +115,7 @@ class LearnedIndex:
         loaded = as_keys(keys)
         values = as_payloads(payloads, loaded)
         with self._lock:
-            result = self._library.treadle_index_load(self._open, loaded.ctypes.data, values.ctypes.data, len(loaded))
+            result = self._library.treadle_index_load(self._open, address(loaded), address(values), len(loaded))
         if result == 1:
             raise InputError("found keys to load that do not ascend, expected each key above the one in front of it")
         if result == 2:
@@ -128,7 +128,7 @@ class LearnedIndex:
         payloads, found = np.zeros(len(asked), np.uint64), np.empty(len(asked), np.bool_)
         with self._lock:
             self._library.treadle_index_lookup(
-                self._open, asked.ctypes.data, len(asked), payloads.ctypes.data, found.ctypes.data
+                self._open, address(asked), len(asked), address(payloads), address(found)
             )
         return payloads, found
 
@@ -139,7 +139,7 @@ class LearnedIndex:
         new = np.zeros(len(added), np.bool_)
         with self._lock:
             result = self._library.treadle_index_insert(
-                self._open, added.ctypes.data, values.ctypes.data, len(added), new.ctypes.data
+                self._open, address(added), address(values), len(added), address(new)
             )
         require_memory(result != NO_MEMORY, f"inserted {len(added)} keys")
         return new
@@ -149,7 +149,7 @@ class LearnedIndex:
         gone = as_keys(keys)
         there = np.empty(len(gone), np.bool_)
         with self._lock:
-            self._library.treadle_index_erase(self._open, gone.ctypes.data, len(gone), there.ctypes.data)
+            self._library.treadle_index_erase(self._open, address(gone), len(gone), address(there))
         return there
 
     def scan(self, start: int, count: int) -> tuple[Keys, Keys]:
@@ -159,9 +159,7 @@ class LearnedIndex:
         with self._lock:
             most = min(count, len(self))
             keys, payloads = np.empty(most, np.uint64), np.empty(most, np.uint64)
-            found = self._library.treadle_index_scan(
-                self._open, as_key(start), most, keys.ctypes.data, payloads.ctypes.data
-            )
+            found = self._library.treadle_index_scan(self._open, as_key(start), most, address(keys), address(payloads))
         require_memory(found != NO_MEMORY, f"scanned {most} keys")
         return keys[:found], payloads[:found]
 
@@ -232,11 +230,11 @@ class LearnedIndex:
         with self._lock:
             result = self._library.treadle_index_run(
                 self._open,
-                *(each.ctypes.data for each in (ops, keys, payloads)),
+                *(address(each) for each in (ops, keys, payloads)),
                 len(ops),
                 windows,
-                times.ctypes.data,
-                answers.ctypes.data,
+                address(times),
+                address(answers),
             )
         require_memory(result == 0, f"executed {len(ops)} operations")
         return RunOfOperations(times, int(answers[0]))

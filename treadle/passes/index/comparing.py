@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice, pairwise, zip_longest
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from treadle.runtime.index.learned_index import LearnedIndex
 
 MOST_FINDINGS = 5
+RUNS_SHOWN = 1000
+"""Runs of operations of one kind after which progress is shown."""
 
 
 class Reference:
@@ -43,18 +45,24 @@ class Reference:
         return there == (op == DELETE)
 
 
-def wrong_answers(index: LearnedIndex, workload: Workload) -> list[str]:
+def wrong_answers(
+    index: LearnedIndex, workload: Workload, on_compared: Callable[[int], None] = lambda count: None
+) -> list[str]:
     """Findings of the first wrong answers, and of what is wrong with the index afterwards. `index` holds the loaded
-    keys of the workload."""
+    keys of the workload. on_compared: called now and then with the number of operations so far."""
     reference = Reference(workload)
-    findings = [*islice(_wrong(index, workload, reference), MOST_FINDINGS)]
+    findings = [*islice(_wrong(index, workload, reference, on_compared), MOST_FINDINGS)]
     return findings or [*_wrong_at_end(index, reference)]
 
 
-def _wrong(index: LearnedIndex, workload: Workload, reference: Reference) -> Iterator[str]:
+def _wrong(
+    index: LearnedIndex, workload: Workload, reference: Reference, on_compared: Callable[[int], None]
+) -> Iterator[str]:
     ops, keys, payloads = workload.operations
     edges = [0, *(np.flatnonzero(np.diff(ops)) + 1).tolist(), len(ops)]
-    for start, end in pairwise(edges):
+    for run, (start, end) in enumerate(pairwise(edges)):
+        if run % RUNS_SHOWN == 0:
+            on_compared(start)
         op = int(ops[start])
         found = _answers(index, op, keys[start:end], payloads[start:end])
         given = zip(keys[start:end].tolist(), payloads[start:end].tolist(), found, strict=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from treadle.cli.output import print_run
+from treadle.cli.output import live_line, print_run
 from treadle.codegen import emit
 from treadle.codegen.index.header import C_FUNCTIONS, HEADER
 from treadle.codegen.index.program import index_program
@@ -54,9 +54,11 @@ def found_by_run(decisions: IndexDecisions, texts: dict[str, str], plan_file: Pa
     workload = workload_of(problem, plan_file)
     library = load_library({name: texts[name] for name in (HEADER, C_FUNCTIONS)})
     share = problem.inserts / problem.operations
-    index = LearnedIndex(decisions.chosen, insert_share=share, library=library)
-    index.load(workload.keys, workload.payloads)
-    findings = wrong_answers(index, workload)
+    with live_line() as show, LearnedIndex(decisions.chosen, insert_share=share, library=library) as index:
+        index.load(workload.keys, workload.payloads)
+        findings = wrong_answers(
+            index, workload, lambda count: show(f"compared {count} of {many(problem.operations, 'answer')}")
+        )
     timed = measured(
         decisions.chosen,
         workload,

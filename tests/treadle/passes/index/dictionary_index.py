@@ -17,6 +17,12 @@ class DictionaryIndex:
         self.held: dict[int, int] = {}
         self.wrong_key, self.finding = wrong_key, finding
 
+    def __enter__(self) -> DictionaryIndex:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
     def load(self, keys: Keys, payloads: Keys) -> None:
         self.held = dict(zip(keys.tolist(), payloads.tolist(), strict=True))
 

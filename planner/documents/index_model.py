@@ -81,7 +81,7 @@ class Weights(Record, frozen=True, kw_only=True):
             yield path, "a weight that is not finite", "finite weights"
 
 
-class Convolution(Record, frozen=True, kw_only=True):
+class ConvolutionLayer(Record, frozen=True, kw_only=True):
     """Squares of weights, [outputs, inputs, side, side], moved by `stride` without padding; then max(0, x)."""
 
     stride: Size
@@ -118,7 +118,7 @@ class IndexNetwork(Record, frozen=True, kw_only=True):
     """One network. The mean and the largest of each output of the last convolution, and the totals of the picture, give
     the embedding of a trace; embeddings of the parameters' buckets are added up and set after it."""
 
-    convolutions: Annotated[tuple[Convolution, ...], Meta(min_length=1, max_length=8)]
+    convolutions: Annotated[tuple[ConvolutionLayer, ...], Meta(min_length=1, max_length=8)]
     trace: DenseLayer
     embeddings: tuple[Weights, ...]
     """For each parameter [buckets, size of an embedding]."""

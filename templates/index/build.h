@@ -77,7 +77,8 @@ private:
 
     uint64_t wanted_slots(uint64_t n) const {
         const Settings& of = context_.settings;
-        const uint64_t keys = logs() ? std::max<uint64_t>(uint64_t(of.fragment_keys) * of.most_fragments / 8, 1) : KEYS_PER_SLOT;
+        const uint64_t room = uint64_t(of.fragment_keys) * of.most_fragments / 8 + 1;
+        const uint64_t keys = logs() ? std::min(room, KEYS_PER_SLOT) : KEYS_PER_SLOT;
         uint64_t slots = 2;
         while (slots < MOST_CHILDREN && slots * keys < n) slots *= 2;
         return slots;
@@ -173,7 +174,7 @@ private:
         if (double(n) > MOST_SLOTS * EXPANDED_FILL) return 0;
         const GappedPlan plan = planned(keys, n, gapped_slots(n, BUILT_FILL));
         if (!allowed(plan, n)) return 0;
-        if (n >= 4 * KEYS_PER_SLOT && plan.cost(context_.settings.insert_share) > LEVEL_COST + SEARCH_COST) return 0;
+        if (n >= 16 * KEYS_PER_SLOT && plan.cost(context_.settings.insert_share) > LEVEL_COST + SEARCH_COST) return 0;
         return child_of(gapped_of(plan, keys, payloads, n));
     }
 

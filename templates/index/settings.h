@@ -38,9 +38,10 @@ constexpr uint64_t FEW_KEYS = 4;         // a leaf of up to this many keys needs
 
 // Inner nodes.
 constexpr uint64_t MOST_CHILDREN = 1u << 20;
-constexpr uint64_t KEYS_PER_SLOT = 256;  // of gapped arrays, at bulk load; neighbours are merged where that costs less
+constexpr uint64_t KEYS_PER_SLOT = 64;   // at bulk load; neighbours share a leaf where they fit or that costs less
 constexpr uint64_t SPARE_SLOTS = 4;      // an inner node doubles while it has no more slots than this for each child
-constexpr uint64_t DEEPENED = 4;         // leaves below a node that become inner nodes before it may be built anew
+constexpr uint64_t DEEPENED = 4;         // leaves below a node that become inner nodes before it may be built anew,
+constexpr size_t DEEP = 12;              // which happens where a path is longer than this
 
 struct Range {
     uint64_t first, last;  // both included

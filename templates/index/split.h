@@ -152,7 +152,7 @@ private:
     // subtree is built anew: keys that arrive in order, or ever closer, make no long paths.
     void down(uint64_t parts) {
         for (size_t i = 0; i < path_.size(); ++i)
-            if (++path_[i].node->deepened > DEEPENED + path_[i].node->children / 2) {
+            if (++path_[i].node->deepened > DEEPENED + path_[i].node->children / 2 && path_.size() > DEEP) {
                 keys_.clear();
                 payloads_.clear();
                 const Child old = child_of(path_[i].node);

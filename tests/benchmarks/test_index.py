@@ -44,7 +44,7 @@ def test_every_benchmark_of_the_index_is_tested() -> None:
     "name", [pytest.param(name, marks=pytest.mark.slow if name in ("throughput", "phases") else ()) for name in ROWS]
 )
 def test_a_benchmark_prints_its_tables(name: str) -> None:
-    tables = list(import_module(f"benchmarks.index.{name}").tables(SIZES["tiny"]))
+    tables = list(import_module(f"benchmarks.index.{name}").tables(SIZES["--tiny"]))
     assert [len(table.rows) for table in tables] == ROWS[name]  # with Abseil
     for table in tables:
         assert all(value is not None for row in table.rows for value in row.values())
@@ -122,5 +122,5 @@ def test_a_point_on_the_front_is_one_that_no_other_improves() -> None:
 
 def test_an_unknown_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["throughput", "huge"])
-    with pytest.raises(SystemExit, match="found 'huge', expected one of tiny, ci, large"):
+    with pytest.raises(SystemExit, match="found 'huge', expected one of --tiny, --ci, --large"):
         main(lambda _: ())

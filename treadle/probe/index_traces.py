@@ -18,12 +18,12 @@ from treadle.planner.passes.index.problem import DrawnWorkload, Family
 HELD_OUT: tuple[Family, ...] = ("books", "osm", "fb")
 """After the datasets of the paper's evaluation (MAPLE, "Datasets and workloads")."""
 LEARNED: tuple[Family, ...] = tuple(sorted(set(get_args(Family)) - set(HELD_OUT)))
-VALIDATED_EVERY = 7
-"""One of so many traces is for validation."""
-GAPPED, LOGS = 5, 19
+VALIDATED_EVERY = 8
+"""Every eighth trace is for validation."""
+GAPPED, LOGS = 4, 12
 """Configurations of each kind that a trace is trained on."""
-LEAST_BULK, MOST_BULK = 1 << 13, 1 << 20
-LEAST_OPERATIONS, MOST_OPERATIONS = 1 << 15, 1 << 18
+LEAST_BULK, MOST_BULK = 1 << 13, 1 << 19
+LEAST_OPERATIONS, MOST_OPERATIONS = 1 << 14, 1 << 17
 PURE = 0.3
 """Share of traces that only look up or only insert."""
 

@@ -20,7 +20,7 @@ from torch import nn
 from treadle.planner.documents.index_model import (
     PICTURE,
     TOTALS,
-    Convolution,
+    ConvolutionLayer,
     DenseLayer,
     IndexNetwork,
     ParameterBuckets,
@@ -57,14 +57,15 @@ def trained_networks(
     parameters: Sequence[ParameterBuckets],
     *,
     seed: int,
-    networks: int = NETWORKS,
-    epochs: int = EPOCHS,
+    networks: int | None = None,
+    epochs: int | None = None,
     on_epoch: Callable[[int, int], None] = lambda done, of: None,
 ) -> TrainedNetworks:
     """Networks that differ by their seeds. The same traces and seed give the same weights on one machine.
 
     `on_epoch` gets epochs that are done and all of them.
     """
+    networks, epochs = networks or NETWORKS, epochs or EPOCHS
     edges, centres = quantile_classes(np.concatenate([each.log_throughput for each in traces]))
     found = []
     with _one_thread():
@@ -145,7 +146,7 @@ class _Network(nn.Module):
         """The weights."""
         return IndexNetwork(
             convolutions=tuple(
-                Convolution(stride=stride, weights=_weights(layer.weight), bias=_weights(layer.bias))
+                ConvolutionLayer(stride=stride, weights=_weights(layer.weight), bias=_weights(layer.bias))
                 for layer, (_, _, stride) in zip(self.convolutions, CHANNELS, strict=True)
             ),
             trace=DenseLayer(weights=_weights(self.trace.weight), bias=_weights(self.trace.bias)),

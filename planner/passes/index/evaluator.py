@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from treadle.planner.documents.index_model import Convolution, DenseLayer, IndexModel, IndexNetwork
+from treadle.planner.documents.index_model import ConvolutionLayer, DenseLayer, IndexModel, IndexNetwork
 from treadle.planner.passes.index.buckets import buckets_of
 from treadle.planner.passes.index.picture import picture, totals
 
@@ -35,7 +35,7 @@ def log_throughputs(model: IndexModel, drawn: NDArray[np.float32], chosen: NDArr
     """The expected logarithm of operations per second of each configuration, [n], for a picture and the buckets of the
     configurations' parameters, [n, parameters]."""
     centres = np.array(model.centres)
-    return np.mean([shares(each, drawn, chosen) @ centres for each in model.networks], axis=0)
+    return np.asarray(np.mean([shares(each, drawn, chosen) @ centres for each in model.networks], axis=0))
 
 
 def shares(network: IndexNetwork, drawn: NDArray[np.float32], chosen: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -55,10 +55,10 @@ def _embedded(network: IndexNetwork, drawn: NDArray[np.float32]) -> NDArray[np.f
     for layer in network.convolutions:
         cells = np.maximum(_convolved(layer, cells), 0)
     seen = np.concatenate([cells.mean(axis=(1, 2)), cells.max(axis=(1, 2)), totals(drawn)])
-    return np.maximum(_dense(network.trace, seen[None])[0], 0)
+    return np.asarray(np.maximum(_dense(network.trace, seen[None])[0], 0))
 
 
-def _convolved(layer: Convolution, cells: NDArray[np.float64]) -> NDArray[np.float64]:
+def _convolved(layer: ConvolutionLayer, cells: NDArray[np.float64]) -> NDArray[np.float64]:
     """[inputs, rows, columns] to [outputs, rows, columns]."""
     weights = layer.weights.array()
     windows = np.lib.stride_tricks.sliding_window_view(cells, weights.shape[2:], axis=(1, 2))

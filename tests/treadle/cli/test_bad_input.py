@@ -98,6 +98,7 @@ def test_documents_of_another_kind_are_refused_by_name(
         shown = command == "profile show" and name in (
             "compression-costs",
             "cost-matrix",
+            "index-model",
             "server-parts",
             "sparse-costs",
         )

@@ -149,7 +149,7 @@ def test_a_model_is_learned_and_validated_on_other_families(small, tmp_path, mon
     assert {each.family for each in model.validation} == set(HELD_OUT)
     assert all(each.configurations == len(grid()) for each in model.validation)
     assert set(model.training.families) <= set(LEARNED)
-    assert model.training.runs == 24 * model.training.traces
+    assert model.training.runs == 16 * model.training.traces
     assert model.training.repeat_spread == 0
     assert "books, baseline" in capsys.readouterr().out
     assert not list((tmp_path / "cache").rglob("*.jsonl"))

@@ -7,7 +7,7 @@ import base64
 import numpy as np
 
 from treadle.planner.documents.index_model import (
-    Convolution,
+    ConvolutionLayer,
     DenseLayer,
     FamilyScore,
     IndexBaseline,
@@ -33,8 +33,8 @@ def drawn_model(parameters: tuple[ParameterBuckets, ...], classes: int = 4, seed
 
     network = IndexNetwork(
         convolutions=(
-            Convolution(stride=64, weights=weights(2, 3, 32, 32), bias=weights(2)),
-            Convolution(stride=1, weights=weights(2, 2, 2, 2), bias=weights(2)),
+            ConvolutionLayer(stride=64, weights=weights(2, 3, 32, 32), bias=weights(2)),
+            ConvolutionLayer(stride=1, weights=weights(2, 2, 2, 2), bias=weights(2)),
         ),
         trace=dense(7, 3),
         embeddings=tuple(weights(each.count, 3) for each in parameters),

@@ -10,7 +10,7 @@ A page's commands run in their order in an empty folder. `python -m tests.quotes
 - `nvidia-smi` prints the table that the tutorial shows.
 
 Numbers are compared to the last digit, except where a command measures (MEASURING): there only bytes are compared, and
-of jobs and scripts, whose plans come from measured times, no number (PLANNING).
+of jobs, scripts and indexes, whose plans come from measured times, no number (PLANNING).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 
-MEASURING = re.compile(r"treadle run|plan job|python |--verify|--measure")
+MEASURING = re.compile(r"treadle run|plan job|python |--verify|--measure|index\.plan|\bbooks\b")
 """Commands whose times, rates and rounding differ from run to run and from machine to machine."""
 
-PLANNING = re.compile(r"plan job|^python ")
+PLANNING = re.compile(r"plan job|^python |index\.plan|\bbooks\b")
 """Commands whose plans come from times that they measure, so that bytes differ too."""
 
 UNSTEADY = re.compile(r"^(?:\[W\d{4} .*|.*\bbest .* \d+ s|measuring \d+/\d+ .*)\n", re.MULTILINE)
@@ -42,6 +42,8 @@ UNSTEADY = re.compile(r"^(?:\[W\d{4} .*|.*\bbest .* \d+ s|measuring \d+/\d+ .*)\
 ANY_NUMBER = re.compile(r"(?<![\w.])[\d,]*\d(?:\.\d+)?(?:e[+-]\d+)?(?![\w.,]*\d)")
 NUMBER = re.compile(ANY_NUMBER.pattern + r"(?! ?[KMGT]?i?B\b)")
 SIZE = re.compile(ANY_NUMBER.pattern + r"(?: ?[KMGT]?i?B\b)?")
+PLACE = re.compile(r"#(?:st|nd|rd|th)(?= predicted)|, # times as fast as the #st")
+"""Which of the predicted ones was measured to be the fastest, once its numbers are gone."""
 
 FAILURE = re.compile(r"^(?:\w*Error|error): |: rejected|treadle\.error/", re.MULTILINE)
 """What a page shows of a command that ends with another code than 0."""
@@ -75,7 +77,7 @@ class Quote:
     def _compared(self, text: str) -> str:
         if MEASURING.search(self.command):
             number = SIZE if PLANNING.search(self.command) else NUMBER
-            text = re.sub(r"[ -]{2,}", " ", number.sub("#", text))
+            text = PLACE.sub("", re.sub(r"[ -]{2,}", " ", number.sub("#", text)))
         return text
 
     def _pattern(self) -> str:

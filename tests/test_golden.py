@@ -64,6 +64,10 @@ def aggregation(options: str, *targets: str) -> tuple[str, ...]:
     return (command, *LOOKS, *generated(*targets))
 
 
+def index(*targets: str) -> tuple[str, ...]:
+    return ("plan index --problem index-problem.yaml -o plan.json", *LOOKS, *generated(*targets))
+
+
 def compression(options: str, *targets: str) -> tuple[str, ...]:
     command = f"plan compression --problem compression-problem.yaml {options} -o plan.json"
     return (command, *LOOKS, *generated(*targets))
@@ -177,6 +181,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "tiling/greedy": tiling("--problem tiling-program.yaml --tiling greedy", "tiling-config"),
     "tiling/layer": tiling("--problem tiling-layer.yaml", "tiling-config", "jax"),
     "tiling/dask": ("plan tiling --problem tiling-problem.yaml -o plan.json", *generated("dask")),
+    "index/measured": index("index"),
     # Several passes at once.
     "job": ("plan job job.yaml --no-run -o out",),
 }
@@ -190,6 +195,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         *("nccl-device/fused_allreduce.cu", "tp-overlap/tp_comm_overlap.yaml"),
     ),
     "tiling/dask": ("dask/program.py",),
+    "index/measured": ("index/example.cpp",),
 }
 """Generated texts that are golden files, so that a change of theirs is a diff to read. Tables are cut short there."""
 

@@ -49,6 +49,12 @@ def test_every_block_that_shows_a_command_is_one_that_runs() -> None:
         ("treadle run a", "  step  93.1 ms, 72.1 MiB\n", "  step  93.1 ms, 72.2 MiB\n", False),
         ("treadle plan job a", "fits: by 14 KiB\n", "fits: by 1.02 MiB\n", True),
         ("treadle plan job a", "fits: by 14 KiB\n", "over: by 14 KiB\n", False),
+        (
+            "treadle check a.index.plan.json",
+            "took the 7th predicted, 1.46 times as fast as the 1st; off: 0.53\n",
+            "took the 1st predicted; off: 1.02\n",
+            True,
+        ),
     ],
 )
 def test_numbers_count_except_where_a_command_measures(command: str, shown: str, printed: str, accurate: bool) -> None:

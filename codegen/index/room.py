@@ -11,9 +11,9 @@ class IndexTargets(Targets[IndexDecisions]):
     targets = (Target("index"),)
 
     def generate(self, plan: Plan[IndexDecisions], request: GenerationRequest) -> Made:
-        from treadle.codegen.index.header import header
+        from treadle.codegen.index.program import index_program
 
-        return header(plan)
+        return index_program(plan)
 
     def timeline(self, plan: Plan[IndexDecisions]) -> Timeline:
         from treadle.planner.passes.index.timeline_of import trace_of

@@ -112,7 +112,7 @@ def shape(name: str, text: str) -> Any:
     ending = name.rpartition(".")[2]
     if ending == "py":
         return _python(text)
-    if ending in ("cpp", "cu", "h"):
+    if ending in ("cpp", "cu", "h", "hpp"):
         return _cpp(text)
     if ending == "xml":
         return [(node.tag, sorted(node.attrib)) for node in etree.fromstring(text.encode()).iter()]

@@ -198,6 +198,12 @@ def test_tiling_plans():
     hold({"plan": plan}, {"plan": Plan}, generate, 20)
 
 
+def test_index_plans():
+    plan = DOCUMENTS["index plan"]
+    assert isinstance(plan, Plan)
+    hold({"plan": raw(plan)}, {"plan": Plan}, {"index": of_target("index")}, 9)
+
+
 def test_selections():
     name = SELECTION.entries[0].plan.file
     entries = tuple(replace(entry, plan=replace(entry.plan, file=name)) for entry in SELECTION.entries)

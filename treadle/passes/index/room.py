@@ -10,7 +10,7 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.index.decisions import IndexDecisions
 
 if TYPE_CHECKING:
-    from treadle.report.page import Section
+    from treadle.report.page import Card, Section
 
 
 class IndexRoom(Room[IndexDecisions]):
@@ -18,6 +18,11 @@ class IndexRoom(Room[IndexDecisions]):
         from treadle.passes.index.section import index_section
 
         return index_section(name, plan)
+
+    def cards(self, plan: Plan[IndexDecisions], context: SectionContext) -> tuple[Card, ...]:
+        from treadle.passes.index.cards import index_cards
+
+        return index_cards(plan)
 
     def run(self, folder: Path, target: str, options: RunOptions) -> None:
         from treadle.passes.index.run import run_index

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 CLASSES = 32
 NETWORKS = 3
-EPOCHS = 80
-TRACES_A_BATCH = 8
+EPOCHS = 130
+TRACES_A_BATCH = 4
 RATE, DECAY = 2e-3, 1e-2
 CHANNELS = ((8, 8, 8), (16, 4, 2), (24, 3, 2))
 """Outputs, side and stride of each convolution."""

@@ -44,7 +44,7 @@ def evaluator(name: str | None) -> tuple[IndexModel, InputRef]:
     shipped = resources.names(SHIPPED[IndexModel])
     if name is None and not shipped:
         raise InputError("found none that ships, expected one; see `treadle profile measure --index`", where="--model")
-    chosen = name or shipped[0]
+    chosen = shipped[0] if name is None else name
     model = load_named(IndexModel, chosen)
     return model, InputRef(file=chosen if chosen in shipped else Path(chosen).name, digest=store.digest(model))
 

@@ -174,6 +174,8 @@ def written(*names: str, kind: OutputKind, help: str, endings: tuple[str, ...] =
     check = _writable(names[-1], endings)
 
     def parse(text: str) -> Output:
+        if metavar == "FILE" and Path(text).is_dir() and text:
+            raise InputError("found a folder, expected a file to write", where=text)
         output = Output(check(text))
         output.kind = "picture" if text.endswith(".svg") else kind
         return output

@@ -21,7 +21,7 @@ from treadle.cli.limit import since
 from treadle.cli.streams import open_streams
 from treadle.cli.verbosity import verbosity, with_verbosity
 from treadle.planner.documents.nearest import question, unknown
-from treadle.planner.errors import CheckFailed, InputError, MissingBackendError, TreadleError, brief
+from treadle.planner.errors import CheckFailed, InputError, LimitError, MissingBackendError, TreadleError, brief
 from treadle.planner.version import __version__
 
 SUBCOMMANDS = {
@@ -127,6 +127,8 @@ def _run(arguments: list[str], began: float) -> int:
     except OSError as error:
         place = f"{error.filename}: " if error.filename is not None else ""
         return _fail(f"{place}{error.strerror or error}", InputError.exit_code, error)
+    except MemoryError as error:
+        return _fail(f"found too little memory: {error}".rstrip(": "), LimitError.exit_code, error)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and (extra := EXTRAS.get(str(error.name).partition(".")[0])):
             install = f"install it: pip install 'treadle[{extra}]'"

@@ -43,9 +43,10 @@ def seconds(name: str, help: str) -> Any:
     return _number(float, (name,), "SECONDS", help, lambda x: 0 < x <= LONGEST_S, f"0<x<={LONGEST_S:.0f}")
 
 
-def positive(help: str) -> Any:
-    """A finite number above 0."""
-    return _number(float, (), "NUMBER", help, lambda x: 0 < x < math.inf, "x>0")
+def positive(help: str, *, most: float | None = None) -> Any:
+    """A finite number above 0, of at most `most`."""
+    span = "x>0" if most is None else f"0<x<={most:.0f}"
+    return _number(float, (), "NUMBER", help, lambda x: 0 < x < math.inf and (most is None or x <= most), span)
 
 
 def percent(help: str) -> Any:
@@ -108,8 +109,15 @@ def measure_option(help: str) -> Any:
 
 
 DEFAULT_TOP = 6
+MOST_TOP = 1_000_000
+"""More choices than there are anywhere; a plan records the number."""
 Top = Annotated[
-    int | None, whole(f"With --measure: how many of the best predicted are measured. [default: {DEFAULT_TOP}]", least=1)
+    int | None,
+    whole(
+        f"With --measure: how many of the best predicted are measured. [default: {DEFAULT_TOP}]",
+        least=1,
+        most=MOST_TOP,
+    ),
 ]
 """`--top`, which belongs to `measure_option`."""
 
@@ -166,6 +174,8 @@ def written(*names: str, kind: OutputKind, help: str, endings: tuple[str, ...] =
     check = _writable(names[-1], endings)
 
     def parse(text: str) -> Output:
+        if metavar == "FILE" and Path(text).is_dir() and text:
+            raise InputError("found a folder, expected a file to write", where=text)
         output = Output(check(text))
         output.kind = "picture" if text.endswith(".svg") else kind
         return output

@@ -115,8 +115,8 @@ def _measured(trace: IndexTrace, run: RunIndex, ended: Callable[[], bool]) -> di
 
 def _read(path: Path) -> Iterator[TraceRuns]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
         return
     for number, line in enumerate(lines):
         try:

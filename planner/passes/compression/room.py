@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
 from treadle.planner.documents.compression_costs import CompressionCosts
@@ -43,6 +45,14 @@ class CompressionPass(Pass[CompressionDecisions]):
         from treadle.planner.passes.compression.decided import described
 
         return f"compression plan: {described(decisions)}"
+
+    def check_certificate(self, plan: Plan[CompressionDecisions]) -> Iterator[str]:
+        """Where a record of measurements ends with another exchange than the plan's."""
+        method, time_ns = plan.provenance.method, plan.decisions.time_ns
+        for record in plan.provenance.tuned:
+            times = [each.predicted_ns for each in record.ranked if each.name == record.chosen]
+            if record.chosen != method or times != [time_ns]:
+                yield f"provenance.tuned: took {record.chosen}, expected {method}, predicted to take {time_ns} ns"
 
     def check_inputs(self, plan: Plan[CompressionDecisions], found: Inputs) -> list[str]:
         """Differences between the plan's problem and what its inputs say now."""

@@ -52,9 +52,9 @@ class Fusion(Pass[FusionDecisions]):
             yield f"provenance: made by {made.tool} with {made.method}, expected treadle with enumeration"
         if [rival.name.partition(": ")[0] + ": " for rival in plan.decisions.rivals[-2:]] != list(PEERS):
             yield f"rivals: found no {' and '.join(words.rstrip(': ') for words in PEERS)}, expected them last"
-        tuned = made.tuned[0] if made.tuned else None
-        if tuned and {each.name: each.measured_ns for each in tuned.measured} != plan.decisions.measured_ns:
-            yield f"provenance: {tuned.what} with other times than those that the plan measured"
+        schedules = made.tuned[0].measured if made.tuned else ()
+        if {each.name: each.measured_ns for each in schedules} != plan.decisions.measured_ns:
+            yield "provenance: schedules with other times than those that the plan measured"
         if strange := sorted(set(plan.inputs) - set(self.roles)):
             yield f"inputs: found {', '.join(strange)}, a fusion plan is made from hardware and perhaps a trace"
         if proof.checker not in CHECKERS:

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,18 @@ COUNTS = {b"lookup": (LOOKUP, (1,)), b"insert": (INSERT, (1, 2)), b"delete": (DE
 """The numbers that may follow a word of a text."""
 LAYOUT = np.dtype([("op", "u1"), ("key", "<u8"), ("payload", "<u8")])
 """One operation in a `.npy` file."""
+NOT_NPY = (
+    OSError,
+    ValueError,
+    TypeError,
+    EOFError,
+    SyntaxError,
+    OverflowError,
+    TokenError,
+    MemoryError,
+    RecursionError,
+)
+"""What numpy raises for a `.npy` file that is none, PARSING among it as the header is a literal of Python."""
 MOST_LINE = 1 << 12
 """Bytes of the longest line of a text that may hold an operation."""
 
@@ -245,7 +258,7 @@ def _array(where: str, layout: np.dtype[Any]) -> NDArray[Any]:
     _size(where)
     try:
         array = np.lib.format.open_memmap(where, mode="r")
-    except (OSError, ValueError, TypeError, EOFError, SyntaxError, OverflowError) as error:
+    except NOT_NPY as error:
         raise InputError(f"cannot read as .npy: {short(str(error))}", where=where) from error
     if array.dtype.newbyteorder("=") != layout.newbyteorder("=") or array.ndim != 1:
         found = f"{array.dtype} of shape {array.shape}".replace("\n", " ")

@@ -74,6 +74,8 @@ def raising(error: BaseException) -> Callable[[], object]:
         (UsageError("wrong."), 2, "error: wrong (see `treadle fake --help`)\n"),
         (OSError(28, "No space left on device"), 2, "error: No space left on device\n"),
         (PermissionError(13, "Permission denied", "some/file"), 2, "error: some/file: Permission denied\n"),
+        (MemoryError(), 4, "error: found too little memory\n"),
+        (MemoryError("Unable to allocate 2 GiB"), 4, "error: found too little memory: Unable to allocate 2 GiB\n"),
         (typer.Exit(1), 1, ""),
         (KeyboardInterrupt(), 130, "error: interrupted\n"),
         (typer.Abort(), 130, "error: interrupted\n"),

@@ -50,6 +50,7 @@ MISTAKES = {
     f"{MEMORY} -o ''": "--output: found an empty name, expected a file or folder to write",
     f"{MEMORY} -o no/x.json": "--output: found no folder 'no' to write 'x.json' into",
     f"{MEMORY} -o folder": "folder: found a folder, expected a file to write",
+    "profile measure --index -o folder": "folder: found a folder, expected a file to write",
     f"{MEMORY} -o problem.json": "problem.json: found an input of this command, expected another file to write",
     f"{MEMORY} -o x.py": "--output: found 'x.py', expected a file that ends in .json, .yaml or .yml",
     f"{MEMORY} -o notes.txt": "--output: found 'notes.txt', expected a file that ends in .json, .yaml or .yml",

@@ -84,7 +84,7 @@ def test_a_run_that_is_ended_goes_on_where_it_was(small, tmp_path):
     kept.measure(1e6, first.run, first.ended, lambda done, left: None)
     assert len(kept.runs) == 3
     whole = path.read_text()
-    path.write_text(whole + whole[: len(whole) // 5])  # the machine went down while a line was written
+    path.write_bytes(whole.encode() + b"\0\xff" + whole[: len(whole) // 5].encode())  # went down while writing
     again = KeptRuns(path, 1)
     assert again.runs == kept.runs
     second = Index(2)

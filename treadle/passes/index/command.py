@@ -11,7 +11,7 @@ from treadle.cli.completion import shipped
 from treadle.cli.json_output import print_json
 from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of, note_ending
-from treadle.cli.options import Json, document_option, positive, time_limit_option, whole
+from treadle.cli.options import MOST_TOP, Json, document_option, positive, time_limit_option, whole
 from treadle.cli.output import live_line, note, print_table
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from treadle.planner.search.clock import Clock
 
 TOP, SAMPLE = 10, 1_000_000
+MOST_RATIO = 1e9
 
 
 def command(
@@ -46,10 +47,14 @@ def command(
         ),
     ] = None,
     top: Annotated[
-        int | None, whole(f"How many of the best predicted are measured; 0 trusts the model. [default: {TOP}]", least=0)
+        int | None,
+        whole(
+            f"How many of the best predicted are measured; 0 trusts the model. [default: {TOP}]", least=0, most=MOST_TOP
+        ),
     ] = None,
     max_memory_ratio: Annotated[
-        float | None, positive("Most bytes of the index for each byte of its keys and payloads.")
+        float | None,
+        positive("Most bytes of the index for each byte of its keys and payloads.", most=MOST_RATIO),
     ] = None,
     sample: Annotated[
         int | None, whole(f"Operations that are ranked and measured, the first ones. [default: {SAMPLE}]", least=1)

@@ -44,19 +44,27 @@ def evaluator(name: str | None) -> tuple[IndexModel, InputRef]:
     shipped = resources.names(SHIPPED[IndexModel])
     if name is None and not shipped:
         raise InputError("found none that ships, expected one; see `treadle profile measure --index`", where="--model")
-    chosen = name or shipped[0]
+    chosen = shipped[0] if name is None else name
     model = load_named(IndexModel, chosen)
     return model, InputRef(file=chosen if chosen in shipped else Path(chosen).name, digest=store.digest(model))
 
 
 def workload_of(problem: IndexProblem, plan_file: Path) -> Workload:
     """The trace subset of a plan again. Its files, if any, are next to the plan, next to the plan's folder or in the
-    current one. Raises InputError where one is missing or has other bytes than those the plan was made from."""
+    current one. Raises InputError where one is missing or has other bytes than those the plan was made from, and where
+    keys and operations are not as many as the plan says."""
     of = problem.workload
     if isinstance(of, DrawnWorkload):
-        return drawn(of).first(problem.operations)
-    keys, operations = (_same_file(each, plan_file) for each in (of.keys, of.operations))
-    return _loaded(keys, operations).first(problem.operations)
+        whole = drawn(of)
+    else:
+        whole = _loaded(*(_same_file(each, plan_file) for each in (of.keys, of.operations)))
+    subset = whole.first(problem.operations)
+    found = {"whole": len(whole.operations.ops), "bulk": len(subset.keys), **subset.counts()._asdict()}
+    for name, count in {**found, "keys_at_end": subset.keys_at_end()}.items():
+        if (planned := getattr(problem, name)) != count:
+            text = f"found {planned}, its workload has {count}; plan again"
+            raise InputError(text, where=str(plan_file), path=f"$.decisions.problem.{name}")
+    return subset
 
 
 def reference_of(file: str) -> InputRef:

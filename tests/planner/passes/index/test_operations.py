@@ -75,6 +75,8 @@ BAD_KEYS = {
     "text.npy": (b"lookup 5\n", "cannot read as .npy"),
     "nothing.npy": (b"", "cannot read as .npy"),
     "header.npy": (b"\x93NUMPY\x01\x00\x10\x00{'descr': 1 + 1}\n", "cannot read as .npy"),
+    "open.npy": (b"\x93NUMPY\x01\x00\x50\x00" + b"(" * 79 + b"\n", "cannot read as .npy"),
+    "nested.npy": (b"\x93NUMPY\x01\x00\x10\x27" + b"-" * 9999 + b"\n", "cannot read as .npy"),
     "cut.npy": (npy(KEYS)[:-1], "cannot read as .npy"),
 }
 

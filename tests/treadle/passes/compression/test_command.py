@@ -151,6 +151,13 @@ def test_measured_plans_are_taken_by_their_times_and_said(
     assert run([*PROBLEM, "--measure", "--json"]) == 0
     [tuned] = json.loads(capsys.readouterr().out)["tuned"]
     assert (tuned["ranked"], tuned["measured"]) == (11, 6)
+    plan = json.loads((files / "plan.json").read_text())
+    (record,) = plan["provenance"]["tuned"]
+    other = next(each for each in record["ranked"] if "measured_ns" in each and each["name"] != record["chosen"])
+    other["measured_ns"], record["chosen"] = 1.0, other["name"]
+    (files / "plan.json").write_text(json.dumps(plan))
+    assert run(["check", "plan.json"]) == 1
+    assert f"provenance.tuned: took {other['name']}, expected " in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -238,7 +238,7 @@ def test_a_trace_of_inference_has_nothing_to_find(folder, capsys):
         (("sgd.py", "--sweep", "M=1K:1M"), "--bind: found M, the dimensions of sgd are N"),
         (("sgd.py", "--sweep", "N=1K:1M", "--measure"), "--measure times one size, expected it without --sweep"),
         (("sgd.py", "--bind", "N=1K", "--top", "3"), "--top belongs to --measure"),
-        (("sgd.py", "--bind", "N=1K", "--measure", "--top", "0"), "0 is not in the range x>=1"),
+        (("sgd.py", "--bind", "N=1K", "--measure", "--top", "0"), "0 is not in the range 1<=x<=1000000"),
         (("sgd.py", "--optimizer", "adam", "--bind", "N=1"), "--optimizer belongs to --trace"),
         (("sgd.py", "--trace", "step.json"), "give either PROGRAM or --trace"),
         ((), "give either PROGRAM or --trace"),

@@ -106,6 +106,21 @@ def test_files_of_a_workload_are_found_by_name_and_known_by_their_bytes(
             (here / place / name).unlink()
 
 
+def test_a_plan_of_other_counts_than_its_workload_has_is_refused(
+    made_up: MadeUp, by_dictionary: DictionaryIndex, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generated(PLAN)
+    plan = json.loads((here / "plan.json").read_text())
+    plan["decisions"]["problem"]["lookups"] = 0
+    (here / "plan.json").write_text(json.dumps(plan))
+    assert run(["generate", "plan.json", "--target", "index", "-o", "edited"]) == 0
+    capsys.readouterr()
+    assert run(["run", "edited"]) == 2
+    printed = capsys.readouterr().err
+    assert "$.decisions.problem.lookups: found 0, its workload has " in printed
+    assert printed.endswith("; plan again\n")
+
+
 def test_only_what_treadle_writes_is_compiled(
     made_up: MadeUp, by_dictionary: DictionaryIndex, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

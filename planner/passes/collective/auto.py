@@ -85,9 +85,10 @@ def choose(
     tuned: tuple[Tuned, ...] = ()
     if measuring is not None and not effort.exhausted():
         ranked = {name: prices[name] for name in by_schedule if name in prices}
-        form, record = measured(drafts, ranked, measuring, request.hardware.name)
-        winner, prices[form.method], tuned = form.method, form.price, (record,)
-        effort.limit_fired |= cut_short(record)
+        if (found := measured(drafts, ranked, measuring, effort.clock)) is not None:
+            form, record = found
+            winner, prices[form.method], tuned = form.method, form.price, (record,)
+            effort.limit_fired |= cut_short(record, effort.clock)
     times = {name: price.time_us for name, price in prices.items() if price.time_us is not None}
     return replace(
         drafts[winner],

@@ -140,14 +140,20 @@ class _Measuring:
         """The best predicted by name until `top` compile, as many at once as there are cores, or why one does not. Of
         a limit a third is for this: what is compiled still runs."""
 
-        def make(name: str) -> _Candidate | str:
+        def lower(name: str) -> Lowered | str:
             ranked = choices[name]
             try:
                 stages = tuple(stage_choices(ranked))
                 lowered = lowered_as(ranked.program, self.found.bindings, stages, self.found.machine.nodes)
-                if name in exact and lowered.changed:
-                    return "no kernel carries it"
-                return _Candidate(name, ranked, lowered, build(lowered, "process"))
+            except (InputError, CheckFailed) as error:
+                return str(error)
+            return "no kernel carries it" if name in exact and lowered.changed else lowered
+
+        def compiled(lowered: Lowered | str) -> Compiled | str:
+            if isinstance(lowered, str):
+                return lowered
+            try:
+                return build(lowered, "process")
             except (InputError, CheckFailed, LimitError) as error:
                 if isinstance(error, LimitError) and not self.clock.stop.is_set():
                     raise
@@ -160,11 +166,16 @@ class _Measuring:
                 few = ordered[: min(several, self.top - ran)]
                 del ordered[: len(few)]
                 self.show(f"compiling {few[0]}")
-                for name, made in zip(few, pool.map(make, few), strict=True):
-                    if isinstance(made, str) and self.clock.stop.is_set():
-                        return  # Ctrl-C ends the compiler too, which says nothing of the choice
-                    ran += not isinstance(made, str)
-                    yield name, made
+                # Not in the pool: this reads plans, and msgspec crashes where two threads read a type for the first time.
+                texts = [lower(name) for name in few]
+                for name, lowered, made in zip(few, texts, pool.map(compiled, texts), strict=True):
+                    if isinstance(lowered, str) or isinstance(made, str):
+                        if self.clock.stop.is_set():
+                            return  # Ctrl-C ends the compiler too, which says nothing of the choice
+                        yield name, str(made)
+                    else:
+                        ran += 1
+                        yield name, _Candidate(name, choices[name], lowered, made)
 
 
 def _outcome(timed: Timed[_Candidate]) -> Outcome:

@@ -84,7 +84,7 @@ def measure_in_turns(
 
 
 def _recorded(of: Shortlist[T], model: str, top: int, tried: Mapping[int, Outcome | None]) -> Tuned:
-    """Of what was tried, up to the first that no time was left for."""
+    """The record of what was tried, up to the first that no time was left for."""
     known = takewhile(lambda each: each[1] is not None, tried.items())
     outcomes = {place: outcome for place, outcome in known if outcome is not None}
     return recorded(of.what, model, of.predicted, top, outcomes)

@@ -166,7 +166,7 @@ class _Measuring:
                 few = ordered[: min(several, self.top - ran)]
                 del ordered[: len(few)]
                 self.show(f"compiling {few[0]}")
-                # Not in the pool: this reads plans, and msgspec crashes where two threads read a type for the first time.
+                # Not in the pool: this reads plans, and msgspec crashes where two threads read a type at first.
                 texts = [lower(name) for name in few]
                 for name, lowered, made in zip(few, texts, pool.map(compiled, texts), strict=True):
                     if isinstance(lowered, str) or isinstance(made, str):

@@ -84,6 +84,10 @@ def _misfit(value: Any, kind: inspect.Type, path: str) -> Misfit | None:
         case inspect.VarTupleType():
             if not isinstance(value, list | tuple):
                 return path, found(value), "an array"
+            if kind.min_length is not None and len(value) < kind.min_length:
+                return path, found(value), f"an array of at least {_values(kind.min_length)}"
+            if kind.max_length is not None and len(value) > kind.max_length:
+                return path, found(value), f"an array of at most {_values(kind.max_length)}"
             return _items([(item, kind.item_type) for item in value], path)
         case inspect.TupleType():
             if not isinstance(value, list | tuple) or len(value) != len(kind.item_types):

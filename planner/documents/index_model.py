@@ -96,7 +96,7 @@ class DenseLayer(Record, frozen=True, kw_only=True):
     bias: Weights
 
     def problems_at(self, path: str, inputs: int, outputs: int | None = None) -> Iterator[Problem]:
-        """Problems with this layer, which must have so many inputs and outputs."""
+        """Problems with this layer, which must have these many inputs and outputs."""
         yield from self.weights.problems_at(f"{path}.weights", shape=(outputs, inputs))
         yield from self.bias.problems_at(f"{path}.bias", shape=(self.weights.shape[0],))
 

@@ -577,7 +577,7 @@ def plain_values(kind: inspect.Type) -> st.SearchStrategy[Any]:
         case inspect.BoolType():
             return st.booleans()
         case inspect.IntType():
-            return st.integers(kind.ge, kind.le)
+            return st.integers(kind.ge, kind.le if kind.lt is None else kind.lt - 1)
         case inspect.FloatType():
             least = kind.ge if kind.ge is not None else kind.gt
             return st.floats(least, kind.le, exclude_min=kind.gt is not None).map(lambda number: number + 0.0)
@@ -592,7 +592,8 @@ def plain_values(kind: inspect.Type) -> st.SearchStrategy[Any]:
         case inspect.DictType():
             return st.dictionaries(plain_values(kind.key_type), plain_values(kind.value_type), max_size=2)
         case inspect.VarTupleType():
-            return st.lists(plain_values(kind.item_type), max_size=2)
+            least = kind.min_length or 0
+            return st.lists(plain_values(kind.item_type), min_size=least, max_size=max(2, least))
         case inspect.TupleType():
             return st.tuples(*(plain_values(item) for item in kind.item_types)).map(list)
         case inspect.StructType():

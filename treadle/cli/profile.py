@@ -31,7 +31,7 @@ Wherever a profile is asked for: a shipped name, a file, or `local` for this mac
 
 @command.command("list")
 def list_(*, as_json: Json = False) -> None:
-    """List profiles, costs of kernels and models that ship with treadle."""
+    """List profiles, costs and models that ship with treadle."""
     from treadle.cli.profile_compression import list_costs, shipped_costs
     from treadle.cli.profile_index import list_index_models, shipped_index_models
     from treadle.cli.profile_server import list_server_parts, shipped_server_parts

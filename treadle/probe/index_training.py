@@ -1,8 +1,8 @@
 """Learns to predict the throughput of a learned index from measured traces, by PyTorch on one thread.
 
 The classifier sees throughput in classes (MAPLE, "Throughput Prediction Model"). What a plan needs is the order within
-a trace, so the loss has three parts: cross entropy with classes that blur into their neighbours, the squared error of
-the expected logarithm of throughput, and that of its difference from the mean of the trace.
+a trace, so the loss has three parts: cross entropy with classes that blur into their neighbours, the error of the
+expected logarithm of throughput, and that of its difference from the mean of the trace.
 """
 
 from __future__ import annotations
@@ -33,17 +33,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CLASSES = 32
-NETWORKS = 4
-EPOCHS = 120
-TRACES_A_BATCH = 8
+NETWORKS = 3
+EPOCHS = 130
+TRACES_A_BATCH = 4
 RATE, DECAY = 2e-3, 1e-2
 CHANNELS = ((8, 8, 8), (16, 4, 2), (24, 3, 2))
 """Outputs, side and stride of each convolution."""
 EMBEDDING, HIDDEN, DROPPED = 32, 64, 0.1
 BLUR = 1.0
 """Standard deviation of a class's share, in classes."""
-BY_EXPECTED, BY_DIFFERENCE = 2.0, 8.0
+BY_EXPECTED, BY_DIFFERENCE = 1.0, 4.0
 """Weights of the second and third part of the loss; the first has 1."""
+OUTLYING = 0.2
+"""Errors of the logarithm of throughput above which a run counts as disturbed."""
 
 
 class TrainedNetworks(NamedTuple):
@@ -194,8 +196,13 @@ def _loss(
     off = expected - logs
     level = torch.zeros(len(batch)).index_add(0, trace_of, off) / torch.tensor(sizes)
     entropy = nn.functional.cross_entropy(logits, _blurred(classes, len(centres)))
-    loss: torch.Tensor = entropy + BY_EXPECTED * (off**2).mean() + BY_DIFFERENCE * ((off - level[trace_of]) ** 2).mean()
+    loss: torch.Tensor = entropy + BY_EXPECTED * _error(off) + BY_DIFFERENCE * _error(off - level[trace_of])
     return loss
+
+
+def _error(off: torch.Tensor) -> torch.Tensor:
+    """The mean error: squared where it is small, else proportional, since a disturbed run may be far off."""
+    return nn.functional.smooth_l1_loss(off, torch.zeros_like(off), beta=OUTLYING)
 
 
 def _blurred(classes: torch.Tensor, count: int) -> torch.Tensor:

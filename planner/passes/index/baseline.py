@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MOST_THRESHOLDS = 2
 LEAST_TRACES = 6
 """On each side of a threshold."""
+MOST_TRIED = 24
+"""Thresholds that are tried."""
 
 
 class MeasuredTrace(NamedTuple):
@@ -46,7 +48,8 @@ def fitted_baseline(traces: Sequence[MeasuredTrace]) -> IndexBaseline:
     table, known = _relative(traces)
     order = np.argsort([each.insert_share for each in traces], kind="stable")
     shares = np.array([traces[place].insert_share for place in order])
-    cuts = [place for place in range(LEAST_TRACES, len(traces) - LEAST_TRACES + 1) if shares[place - 1] < shares[place]]
+    steps = np.linspace(LEAST_TRACES, max(len(traces) - LEAST_TRACES, LEAST_TRACES), MOST_TRIED).astype(int)
+    cuts = [int(each) for each in np.unique(steps) if each < len(traces) and shares[each - 1] < shares[each]]
     best: tuple[float, tuple[int, ...]] = (np.inf, ())
     for count in range(MOST_THRESHOLDS + 1):
         for inner in combinations(cuts, count):

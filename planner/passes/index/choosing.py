@@ -49,8 +49,8 @@ def over_memory(problem: IndexProblem, candidate: IndexCandidate) -> bool:
 
 
 def memory_ratio(problem: IndexProblem, size: int) -> float:
-    """Bytes of an index for each byte of the keys and payloads at the end, at least one pair; rounded correctly, so that
-    it equals a decimal that it is."""
+    """Bytes of an index for each byte of the keys and payloads at the end, at least one pair; rounded correctly, so
+    that it equals a decimal that it is."""
     return size / (PAIR_BYTES * max(1, problem.keys_at_end))
 
 

@@ -83,7 +83,7 @@ def choose(
     by_schedule = sorted(drafts, key=lambda name: _by_schedule(drafts[name]))
     winner = min(by_schedule, key=lambda name: time_of(prices.get(name)))
     tuned: tuple[Tuned, ...] = ()
-    if measuring is not None and not effort.exhausted():
+    if measuring is not None and not effort.clock.over():
         ranked = {name: prices[name] for name in by_schedule if name in prices}
         if (found := measured(drafts, ranked, measuring, effort.clock)) is not None:
             form, record = found

@@ -106,7 +106,7 @@ def plan_collective(
         if options.pricing is not None and draft.price is None:
             price = auto.price_of(decisions, effort, options.pricing)
             draft = replace(draft, price=price)
-            if options.measuring is not None and not effort.exhausted():
+            if options.measuring is not None and not effort.clock.over():
                 name = options.method
                 found = measured({name: draft}, {name: price}, options.measuring, effort.clock)
                 if found is not None:

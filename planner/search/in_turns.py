@@ -1,4 +1,4 @@
-"""Measure the top k in turns: each round runs every choice once, so that a machine that slows down slows them all."""
+"""Measure the best few of one or several rankings in turns: what disturbs a machine then disturbs them all."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from itertools import takewhile
 from typing import Generic, TypeVar
 
 from treadle.planner.documents.tuned import Tuned
+from treadle.planner.search.clock import Clock
 from treadle.planner.search.top import Outcome, Predicted, by_prediction, recorded
 
 T = TypeVar("T")
+
+SEARCHED = 0.6
+"""Share of the time limit for a search whose best results are measured after it."""
+
+
+def runs_here(choice: object) -> str:
+    """No reason against it."""
+    return ""
 
 
 @dataclass(frozen=True)
@@ -18,37 +27,72 @@ class Measuring(Generic[T]):
     """How the `top` best predicted of several choices are measured."""
 
     top: int
-    ready: Callable[[T], str]
+    run: Callable[[Sequence[Sequence[T]]], Sequence[Mapping[int, Outcome]]]
+    """Measures rows of choices, those of a row in turns and the best predicted first, as far as its time goes; outcomes
+    by place in the row, of each row at least the first."""
+    ready: Callable[[T], str] = runs_here
     """Why a choice does not run here, empty where it does."""
-    run: Callable[[Sequence[T]], Mapping[int, Outcome]]
-    """Measures choices, the best predicted first, as far as its time goes; outcomes by place in what it is given."""
+    machine: str = ""
+    """The name of what the choices are priced for, if it has one."""
+
+
+@dataclass(frozen=True)
+class Shortlist(Generic[T]):
+    """What is chosen, its choices as a model ranks them, and what is run for each of them."""
+
+    what: str
+    predicted: Sequence[Predicted]
+    choices: Sequence[T]
+
+    def tried(self, measuring: Measuring[T]) -> dict[int, Outcome | None]:
+        """The places that are tried, the best predicted first; with an outcome those that do not run."""
+        found: dict[int, Outcome | None] = {}
+        for place in by_prediction(self.predicted):
+            if sum(each is None for each in found.values()) == measuring.top:
+                break
+            why = measuring.ready(self.choices[place])
+            found[place] = Outcome(None, why) if why else None
+        return found
 
 
 def measure_in_turns(
-    what: str, model: str, choices: Sequence[Predicted], subjects: Sequence[T], measuring: Measuring[T]
-) -> Tuned:
-    """As `measure_top`, for choices that are measured together; `subjects` are what is run for each of them.
+    model: str, shortlists: Sequence[Shortlist[T]], measuring: Measuring[T], clock: Clock
+) -> list[Tuned]:
+    """The record of each list, as that of `measure_top`; none where Ctrl-C ends the measurement, which `clock` then
+    remembers.
 
-    Raises InputError where none may be taken.
+    Raises InputError where no choice of a list may be taken, before anything is started if none runs, and what
+    `measuring.run` raises.
     """
-    outcomes: dict[int, Outcome] = {}
-    running: list[int] = []
-    order = by_prediction(choices)
-    for place in order:
-        if len(running) == measuring.top:
-            break
-        if why := measuring.ready(subjects[place]):
-            outcomes[place] = Outcome(None, why)
-        else:
-            running.append(place)
-    if running:
-        found = measuring.run([subjects[place] for place in running])
-        outcomes |= {running[at]: outcome for at, outcome in found.items()}
-    tried = takewhile(lambda place: place in outcomes, order)
-    return recorded(what, model, choices, measuring.top, {place: outcomes[place] for place in tried})
+    model = f"{model} on {measuring.machine}" if measuring.machine else model
+    tried = [each.tried(measuring) for each in shortlists]
+    places = [[place for place, outcome in each.items() if outcome is None] for each in tried]
+    for of, outcomes, row in zip(shortlists, tried, places, strict=True):
+        if not row:
+            _recorded(of, model, measuring.top, outcomes)
+    try:
+        found = measuring.run(
+            [[of.choices[place] for place in row] for of, row in zip(shortlists, places, strict=True)]
+        )
+    except KeyboardInterrupt:
+        clock.stop.set()
+        return []
+    return [
+        _recorded(of, model, measuring.top, outcomes | {row[at]: outcome for at, outcome in ran.items()})
+        for of, outcomes, row, ran in zip(shortlists, tried, places, found, strict=True)
+    ]
 
 
-def cut_short(tuned: Tuned) -> bool:
-    """Whether some choice that should have been measured was not tried: its time was over."""
+def _recorded(of: Shortlist[T], model: str, top: int, tried: Mapping[int, Outcome | None]) -> Tuned:
+    """The record of what was tried, up to the first that no time was left for."""
+    known = takewhile(lambda each: each[1] is not None, tried.items())
+    outcomes = {place: outcome for place, outcome in known if outcome is not None}
+    return recorded(of.what, model, of.predicted, top, outcomes)
+
+
+def cut_short(tuned: Tuned, clock: Clock) -> bool:
+    """Whether the limit, and not Ctrl-C, left some choice untried that should have been measured."""
+    if clock.stop.is_set():
+        return False
     untried = any(each.measured_ns is None and each.excluded is None for each in tuned.ranked) or tuned.unlisted > 0
     return len(tuned.measured) < tuned.top and untried

@@ -25,6 +25,34 @@ class RequestStop:
             self.previous(signum, frame)
 
 
+class RaiseStop:
+    """The same as `asked`, which it then raises as KeyboardInterrupt."""
+
+    def __init__(self, asked: RequestStop) -> None:
+        self.asked = asked
+
+    def __call__(self, signum: int, frame: FrameType | None) -> None:
+        self.asked(signum, frame)
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def raised_at_once() -> Iterator[None]:
+    """Inside `stop_on_signals`, for work that does not look at its event: the first signal also raises
+    KeyboardInterrupt."""
+    main = threading.current_thread() is threading.main_thread()
+    asked = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if main}
+    raising = {number: RaiseStop(handler) for number, handler in asked.items() if isinstance(handler, RequestStop)}
+    for number, handler in raising.items():
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, handler in raising.items():
+            if signal.getsignal(number) is handler:  # else it has been called, and the handler before it is back
+                signal.signal(number, asked[number])
+
+
 @contextmanager
 def stop_on_signals(stop: threading.Event | None = None) -> Iterator[threading.Event]:
     """An event, `stop` if given, that Ctrl-C and SIGTERM set. A second one has its previous effect (normally

@@ -40,4 +40,7 @@ def note_ending(made: Provenance, limit_s: float | None) -> None:
     if made.interrupted:
         note("interrupted: this is the best plan found so far")
     elif made.limit_fired:
-        note(f"the time limit of {limit_s:g} s ended the search: this is the best plan found so far")
+        if limit_s is None:
+            note("the time limit ended the search: this is the best plan found so far")
+        else:
+            note(f"the time limit of {limit_s:g} s ended the search: this is the best plan found so far")

@@ -6,9 +6,15 @@ from typing import Any
 
 import typer
 
-from treadle.cli.output import printable
+from treadle.cli.output import note, printable
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.tuned import Tuned
+
+
+def note_unmeasured(plan: Plan) -> None:
+    """Say of a plan that was to be measured that it was not: a limit or Ctrl-C came before."""
+    if not plan.provenance.tuned:
+        note("nothing was measured: this is the best by predicted time")
 
 
 def print_tuned(plan: Plan, indent: str = "") -> None:

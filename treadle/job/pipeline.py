@@ -14,7 +14,7 @@ from treadle.cli.limit import clock_of
 from treadle.cli.output import listed, live_line
 from treadle.cli.progress import ProgressLine
 from treadle.cli.tuned_lines import tuned_line
-from treadle.job.part import JobInputs, JobPart, RankStep
+from treadle.job.part import JobInputs, JobPart, JobPlan, RankStep
 from treadle.job.train import RankResult, TrainingTask, work
 from treadle.passes import room
 from treadle.planner.documents.job import Job
@@ -172,7 +172,7 @@ def _plans(parts: Sequence[JobPart], given: JobInputs, say: Say, clock: Clock | 
             for item in part.plans(given):
                 say(f"plan {item.title}")
                 line.begin(item.name)
-                made[item.name] = plan = item.plan(None if clock is None else clock.share(left), line)
+                made[item.name] = plan = _planned(item, None if clock is None else clock.share(left), line)
                 left -= 1
                 say(f"  {_quality(plan)}")
                 for tuned in plan.provenance.tuned:
@@ -185,6 +185,18 @@ def _plans(parts: Sequence[JobPart], given: JobInputs, say: Say, clock: Clock | 
                 say(f"  {format_bytes(kept)} are kept between steps, which other plans leave free")
                 given = given._replace(kept_bytes=given.kept_bytes + kept)
     return tuple(sorted(planned, key=lambda made: parts.index(made.part)))
+
+
+def _planned(item: JobPlan, clock: Clock | None, line: ProgressLine) -> Plan:
+    """The plan of one item. What commands say of `--measure`, jobs ask for as `measure_top`."""
+    from treadle.runtime.trial_ranks import WHERE
+
+    try:
+        return item.plan(clock, line)
+    except InputError as error:
+        if error.where != WHERE:
+            raise
+        raise InputError(str(error.args[0]), where="measure_top") from None
 
 
 def _say_ended(say: Say, plan: Plan, limit_s: float | None) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from time import thread_time_ns
-
 from treadle.planner.errors import LimitError
 from treadle.planner.passes.index.configurations import IndexConfiguration
 from treadle.planner.passes.index.operations import Workload
-from treadle.runtime.index.learned_index import LearnedIndex
-from treadle.runtime.index.measure import pinned
+from treadle.runtime.index.measure import one_run, pinned
 
 REPEATS = 2
 LONG_NS = 1_000_000_000
@@ -24,11 +21,7 @@ def run_index(configuration: IndexConfiguration, workload: Workload, insert_shar
     with pinned():
         while len(times) < REPEATS and max(times, default=0) < LONG_NS:
             try:
-                with LearnedIndex(configuration, insert_share=insert_share) as index:
-                    index.load(workload.keys, workload.payloads)
-                    began = thread_time_ns()
-                    index.run(workload.operations, 1)
-                    times.append(max(1, thread_time_ns() - began))
+                times.append(one_run(configuration, workload, insert_share).time_ns)
             except LimitError:
                 return None
     return float(min(times))

@@ -83,11 +83,12 @@ def choose(
     by_schedule = sorted(drafts, key=lambda name: _by_schedule(drafts[name]))
     winner = min(by_schedule, key=lambda name: time_of(prices.get(name)))
     tuned: tuple[Tuned, ...] = ()
-    if measuring is not None and not effort.exhausted():
+    if measuring is not None and not effort.clock.over():
         ranked = {name: prices[name] for name in by_schedule if name in prices}
-        form, record = measured(drafts, ranked, measuring, request.hardware.name)
-        winner, prices[form.method], tuned = form.method, form.price, (record,)
-        effort.limit_fired |= cut_short(record)
+        if (found := measured(drafts, ranked, measuring, effort.clock)) is not None:
+            form, record = found
+            winner, prices[form.method], tuned = form.method, form.price, (record,)
+            effort.limit_fired |= cut_short(record, effort.clock)
     times = {name: price.time_us for name, price in prices.items() if price.time_us is not None}
     return replace(
         drafts[winner],

@@ -18,12 +18,12 @@ from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.pricing import Price, in_form, label
 from treadle.planner.passes.collective.synthesis import Draft
-from treadle.planner.search.in_turns import Measuring, measure_in_turns
+from treadle.planner.search.clock import Clock
+from treadle.planner.search.in_turns import Measuring, Shortlist, measure_in_turns
 from treadle.planner.search.top import Predicted
 
 WHAT = "program"
-MODEL = "simulator of programs on {}"
-"""With the name of the profile, whose costs the simulator counts with."""
+MODEL = "simulator of programs"
 
 
 class ProgramForm(NamedTuple):
@@ -40,9 +40,9 @@ class ProgramForm(NamedTuple):
 
 
 def measured(
-    drafts: Mapping[str, Draft], prices: Mapping[str, Price], measuring: Measuring[CollectiveDecisions], profile: str
-) -> tuple[ProgramForm, Tuned]:
-    """The fastest form, and the record of all; `profile` is the name of that of the prices.
+    drafts: Mapping[str, Draft], prices: Mapping[str, Price], measuring: Measuring[CollectiveDecisions], clock: Clock
+) -> tuple[ProgramForm, Tuned] | None:
+    """The fastest form, and the record of all; None where Ctrl-C ended the measurement.
 
     Raises InputError where no program was simulated, or none of those measured may be taken.
     """
@@ -51,8 +51,10 @@ def measured(
         why = dict.fromkeys(str(price.transport.get("by_size", "it is no program")) for price in prices.values())
         raise InputError(f"found no program that was simulated: {'; '.join(why)}", where="--measure")
     predicted = [Predicted(form.name, 1000 * (form.price.time_us or 0.0)) for form in forms]
-    tuned = measure_in_turns(WHAT, MODEL.format(profile), predicted, [form.decisions for form in forms], measuring)
-    return next(form for form in forms if form.name == tuned.chosen), tuned
+    shortlist = Shortlist(WHAT, predicted, [form.decisions for form in forms])
+    for tuned in measure_in_turns(MODEL, [shortlist], measuring, clock):
+        return next(form for form in forms if form.name == tuned.chosen), tuned
+    return None
 
 
 def forms_of(drafts: Mapping[str, Draft], prices: Mapping[str, Price]) -> list[ProgramForm]:

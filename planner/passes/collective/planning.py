@@ -106,11 +106,12 @@ def plan_collective(
         if options.pricing is not None and draft.price is None:
             price = auto.price_of(decisions, effort, options.pricing)
             draft = replace(draft, price=price)
-            if options.measuring is not None and not effort.exhausted():
+            if options.measuring is not None and not effort.clock.over():
                 name = options.method
-                form, tuned = measured({name: draft}, {name: price}, options.measuring, problem.hardware.name)
-                draft = replace(draft, price=form.price, tuned=(tuned,))
-                effort.limit_fired |= cut_short(tuned)
+                found = measured({name: draft}, {name: price}, options.measuring, effort.clock)
+                if found is not None:
+                    draft = replace(draft, price=found[0].price, tuned=found[1:])
+                    effort.limit_fired |= cut_short(found[1], effort.clock)
     plan = plan_of(draft, decisions, problem, inputs or {}, effort)
     if on_plan is not None:
         on_plan(plan)

@@ -26,8 +26,8 @@ from treadle.planner.passes.compression.timeline_of import time_ns
 from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
+from treadle.planner.search.in_turns import SEARCHED, Measuring, Shortlist, cut_short, measure_in_turns
 from treadle.planner.search.incumbent import Incumbent
-from treadle.planner.search.shortlist import Shortlist, Trials, measured_in_turns
 from treadle.planner.search.top import Predicted
 from treadle.planner.solver import Progress, relative_gap
 from treadle.planner.version import TOOL
@@ -43,13 +43,13 @@ MODEL = "timeline of an iteration"
 class CompressionOptions:
     """as_published: the method of its paper without what was added here. bubble_pruning: Espresso leaves gradients that
     are sent before an idle gap of the links as they are. `time_limit_s` is a safety net; what it ends may differ
-    between runs. trials: measure the best plans that were found, after the search."""
+    between runs. measuring: how the best plans that were found are measured after the search, if they are."""
 
     method: Literal["joint", "espresso", "cupcake"] = "joint"
     as_published: bool = False
     time_limit_s: float = 60.0
     bubble_pruning: bool = True
-    trials: Trials[CompressionDecisions] | None = None
+    measuring: Measuring[CompressionDecisions] | None = None
 
     def __post_init__(self) -> None:
         if self.as_published and self.method == "joint":
@@ -157,45 +157,37 @@ def plan_compression(
 ) -> Plan[CompressionDecisions]:
     """The fastest plan found for one iteration, checked. It may compress nothing.
 
-    With trials it is the fastest measured of those that are predicted to be best, unless Ctrl-C came before. To
-    `on_plan` goes the best checked plan so far, marked as interrupted. Ctrl-C and SIGTERM end the search with the best
-    plan so far. Raises InputError for a problem that is not sound, or where none of its plans can be measured.
+    With `options.measuring` it is the fastest measured of those that are predicted to be best, where `clock` and Ctrl-C
+    leave time for that. To `on_plan` goes the best checked plan so far, marked as interrupted. Ctrl-C and SIGTERM end
+    the search with the best plan so far. Raises InputError for a problem that is not sound, or where none of its plans
+    can be measured.
     """
     clock = clock or Clock.of(options.time_limit_s)
     for path, found, expected in problem.problems():
         raise InputError(f"found {found}, expected {expected}", where="compression problem", path=path)
+    measuring, groups, records = options.measuring, None, list[Tuned]()
     with clock.listening():
-        search, plan = _searched(problem, options, clock, inputs or {}, on_progress, on_plan)
-    if options.trials is None or clock.stop.is_set():
-        return plan(search.best, interrupted=clock.stop.is_set())
-    try:
-        tuned = _measured(search, options.trials)
-    except KeyboardInterrupt:
-        return plan(search.best)
-    groups, search.method = search.distinct()[tuned.chosen], tuned.chosen
-    return plan(groups, (tuned,), interrupted=False)
+        searching = clock if measuring is None else clock.share(1 / SEARCHED)
+        search, plan = _searched(problem, options, searching, inputs or {}, on_progress, on_plan)
+        if measuring is not None and not clock.over():
+            records = _measured(search, measuring, clock)
+    for tuned in records:
+        groups, search.method = search.distinct()[tuned.chosen], tuned.chosen
+        search.limit_fired |= cut_short(tuned, clock)
+    return plan(groups or search.best, tuple(records), interrupted=clock.stop.is_set())
 
 
 def _recorded(options: CompressionOptions) -> dict[str, Any]:
     """Those that people set."""
-    return {each.name: getattr(options, each.name) for each in fields(options) if each.name != "trials"}
+    return {each.name: getattr(options, each.name) for each in fields(options) if each.name != "measuring"}
 
 
-def _measured(search: _Search, trials: Trials[CompressionDecisions]) -> Tuned:
+def _measured(search: _Search, measuring: Measuring[CompressionDecisions], clock: Clock) -> list[Tuned]:
     """The record of the plans that were found, of which the best predicted were measured."""
     plans = search.distinct()
     choices = [decided(search.problem, groups) for groups in plans.values()]
     predicted = [Predicted(name, each.time_ns) for name, each in zip(plans, choices, strict=True)]
-
-    def why_not(place: int) -> str:
-        if missing := [name for name, each in choices[place].algorithms.items() if each is None]:
-            return f"treadle does not have {' and '.join(missing)}"
-        if any("planned@flat" in group.steps for group in choices[place].groups):
-            return "its planned allreduce is not among what is measured"
-        return next(iter(check(choices[place])), "")
-
-    [tuned] = measured_in_turns(MODEL, [Shortlist("exchange of gradients", predicted, choices, why_not)], trials)
-    return tuned
+    return measure_in_turns(MODEL, [Shortlist("exchange of gradients", predicted, choices)], measuring, clock)
 
 
 class _Planned(Protocol):

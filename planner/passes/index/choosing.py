@@ -45,12 +45,13 @@ def over_memory(problem: IndexProblem, candidate: IndexCandidate) -> bool:
     """Whether it was measured to take more bytes than the ratio of the problem allows."""
     if problem.max_memory_ratio is None or candidate.measured is None:
         return False
-    return memory_ratio(candidate.measured.bytes, problem.keys_at_end) > problem.max_memory_ratio
+    return memory_ratio(problem, candidate.measured.bytes) > problem.max_memory_ratio
 
 
-def memory_ratio(size: int, keys: int) -> float:
-    """Bytes for each byte of keys and payloads, rounded correctly, so that it equals a decimal that it is."""
-    return size / (PAIR_BYTES * keys)
+def memory_ratio(problem: IndexProblem, size: int) -> float:
+    """Bytes of an index for each byte of the keys and payloads at the end, at least one pair; rounded correctly, so
+    that it equals a decimal that it is."""
+    return size / (PAIR_BYTES * max(1, problem.keys_at_end))
 
 
 def predictions(problem: IndexProblem) -> list[Predicted]:
@@ -70,7 +71,7 @@ def outcomes(problem: IndexProblem) -> dict[int, Outcome]:
 def _excluded(problem: IndexProblem, candidate: IndexCandidate) -> str:
     if problem.max_memory_ratio is None or candidate.measured is None or not over_memory(problem, candidate):
         return candidate.failed or ""
-    ratio = memory_ratio(candidate.measured.bytes, problem.keys_at_end)
+    ratio = memory_ratio(problem, candidate.measured.bytes)
     return f"{ratio:.4g}x of its keys and payloads, {problem.max_memory_ratio:g}x allowed"
 
 

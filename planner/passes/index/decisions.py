@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from treadle.planner.documents.scalars import Count, Decisions, Positive
 from treadle.planner.passes.index.configurations import IndexConfiguration
-from treadle.planner.passes.index.problem import PAIR_BYTES, Finding, IndexProblem
+from treadle.planner.passes.index.problem import Finding, IndexProblem
 
 
 class IndexDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag="index"):
@@ -22,12 +22,6 @@ class IndexDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag
     second_ns: Positive | None = None
     over_memory: Count = 0
     """Measured configurations that take more memory than allowed."""
-
-    @property
-    def memory_ratio(self) -> float | None:
-        """Bytes of the index for each byte of the keys and payloads at the end; None where neither is known."""
-        keys = self.problem.keys_at_end
-        return None if self.bytes is None or not keys else self.bytes / (PAIR_BYTES * keys)
 
     def problems(self) -> Iterator[Finding]:
         for path, found, expected in self.problem.problems():

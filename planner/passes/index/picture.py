@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from treadle.planner.passes.index.operations import DELETE, INSERT
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -29,7 +31,6 @@ DIGITS = 3
 """Cells are rounded, so that they are the same whatever the machine's logarithm rounds to."""
 LARGEST = 44.0
 """No cell is larger: log(1 + 2^62) is below."""
-_INSERT, _DELETE = 1, 2
 
 
 def picture(workload: Workload) -> NDArray[np.float32]:
@@ -41,7 +42,7 @@ def picture(workload: Workload) -> NDArray[np.float32]:
     bounds = _row_bounds(workload)
     rows = np.searchsorted(bounds, keys, side="right")
     columns = np.arange(len(ops), dtype=np.int64) * SIDE // max(len(ops), 1)
-    changes = (ops == _INSERT) | (ops == _DELETE)
+    changes = (ops == INSERT) | (ops == DELETE)
     counts = (
         _counted(rows[~changes], columns[~changes]),
         _counted(rows[changes], columns[changes]),
@@ -61,7 +62,7 @@ def totals(drawn: NDArray[np.float32]) -> NDArray[np.float64]:
 def _row_bounds(workload: Workload) -> NDArray[np.uint64]:
     """The keys that divide the rows, ascending, at most 255."""
     operations = workload.operations
-    inserted = operations.keys[operations.ops == _INSERT]
+    inserted = operations.keys[operations.ops == INSERT]
     every = -(-(len(workload.keys) + len(inserted)) // MOST_SAMPLED) or 1
     sample = np.concatenate([workload.keys[::every], inserted[::every]])
     if not len(sample):

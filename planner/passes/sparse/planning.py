@@ -16,7 +16,7 @@ from treadle.planner.passes.sparse.problem import SparseProblem
 from treadle.planner.passes.sparse.tuning import tuned
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
-from treadle.planner.search.shortlist import Trials
+from treadle.planner.search.in_turns import Measuring, cut_short
 from treadle.planner.solver import Progress
 from treadle.planner.version import TOOL
 
@@ -24,10 +24,10 @@ from treadle.planner.version import TOOL
 @dataclass(frozen=True)
 class SparseOptions:
     """any_order: sums may add participants in another order than by their numbers, if it is the same on all of
-    them. trials: measure the cheapest schemes of each gradient."""
+    them. measuring: how the cheapest schemes of each gradient are measured, if they are."""
 
     any_order: bool = False
-    trials: Trials[SparseDecisions] | None = None
+    measuring: Measuring[SparseDecisions] | None = None
 
 
 DEFAULTS = SparseOptions()
@@ -42,16 +42,19 @@ def plan_sparse(
     on_progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan[SparseDecisions]], None] | None = None,
 ) -> Plan[SparseDecisions]:
-    """The cheapest scheme of each gradient, checked; with trials those that take least time of the cheapest ones.
+    """The cheapest scheme of each gradient, checked; with `options.measuring` the fastest of the cheapest ones, where
+    `clock` and Ctrl-C leave time for that. All schemes are priced, so nothing else takes time.
 
-    All schemes are priced, so nothing is searched and `clock` never ends it. Raises InputError for a problem that is
-    not sound."""
+    Raises InputError for a problem that is not sound, and where no scheme of a gradient may be taken."""
+    clock = clock or Clock()
     for path, found, expected in problem.problems():
         raise InputError(f"found {found}, expected {expected}", where="problem of sparse gradients", path=path)
     decisions = decided(problem, "same" if options.any_order else "worker")
     records = tuple[Tuned, ...]()
-    if options.trials is not None:
-        decisions, records = tuned(decisions, options.trials)
+    if options.measuring is not None and not clock.over():
+        with clock.listening():
+            decisions, records = tuned(decisions, options.measuring, clock)
+    fired = any(cut_short(each, clock) for each in records)
     bound = lower_bound(plan.least_ns for plan in decisions.gradients)
     plan = certified(
         decisions,
@@ -65,6 +68,8 @@ def plan_sparse(
             method="every scheme priced, the cheapest measured" if records else "every scheme priced",
             options={"any_order": options.any_order},
             tuned=records,
+            limit_fired=fired,
+            interrupted=clock.stop.is_set(),
         ),
     )
     if on_plan is not None:

@@ -17,7 +17,8 @@ from treadle.planner.passes.sparse.decided import allowed, by_schemes, decided
 from treadle.planner.passes.sparse.decisions import SchemeCost, SparseDecisions
 from treadle.planner.passes.sparse.rounds import exchange
 from treadle.planner.passes.sparse.schemes import BY_NAME, DENSE
-from treadle.planner.search.shortlist import Shortlist, Trials, measured_in_turns
+from treadle.planner.search.clock import Clock
+from treadle.planner.search.in_turns import Measuring, Shortlist, measure_in_turns
 from treadle.planner.search.top import Predicted
 
 MODEL = "prices of sparse schemes"
@@ -27,9 +28,14 @@ TOGETHER = "schemes of all gradients"
 CHEAPEST, FASTEST, ALL_DENSE = "cheapest schemes", "fastest schemes in isolation", "all dense"
 
 
-def tuned(decisions: SparseDecisions, trials: Trials[SparseDecisions]) -> tuple[SparseDecisions, tuple[Tuned, ...]]:
-    """The schemes that took least time instead of those of `decisions`, and the records."""
-    records = measured_in_turns(MODEL, [*_in_isolation(decisions)], trials)
+def tuned(
+    decisions: SparseDecisions, measuring: Measuring[SparseDecisions], clock: Clock
+) -> tuple[SparseDecisions, tuple[Tuned, ...]]:
+    """The schemes that took least time instead of those of `decisions`, and the records; where Ctrl-C ends the
+    measurement, `decisions` and none."""
+    records = measure_in_turns(MODEL, [*_in_isolation(decisions)], measuring, clock)
+    if not records:
+        return decisions, ()
     fastest = by_schemes(decisions, [each.chosen for each in records])
     plans = {CHEAPEST: decisions, FASTEST: fastest, ALL_DENSE: by_schemes(decisions, [DENSE.name] * len(records))}
     distinct = dict[tuple[str, ...], str]()
@@ -39,10 +45,10 @@ def tuned(decisions: SparseDecisions, trials: Trials[SparseDecisions]) -> tuple[
         return replace(fastest, measured=True), tuple(records)
     choices = [plans[name] for name in distinct.values()]
     predicted = [Predicted(name, plans[name].time_ns) for name in distinct.values()]
-    [last] = measured_in_turns(
-        MODEL, [Shortlist(TOGETHER, predicted, choices)], dataclasses.replace(trials, top=len(choices))
-    )
-    return replace(plans[last.chosen], measured=True), (*records, last)
+    together = dataclasses.replace(measuring, top=len(choices))
+    for last in measure_in_turns(MODEL, [Shortlist(TOGETHER, predicted, choices)], together, clock):
+        return replace(plans[last.chosen], measured=True), (*records, last)
+    return decisions, ()
 
 
 def _in_isolation(decisions: SparseDecisions) -> Iterator[Shortlist[SparseDecisions]]:

@@ -31,7 +31,7 @@ from treadle.planner.passes.swap.search.pools import live_bytes
 from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
-from treadle.planner.search.in_turns import Measuring, cut_short, measure_in_turns
+from treadle.planner.search.in_turns import SEARCHED, Measuring, Shortlist, cut_short, measure_in_turns
 from treadle.planner.search.incumbent import Incumbent
 from treadle.planner.search.top import Predicted
 from treadle.planner.solver import Progress, relative_gap
@@ -55,8 +55,6 @@ DEFAULTS = SwapOptions()
 Memory = Quantity
 """Bytes, or a share of the ideal footprint."""
 WHAT, MODEL = "swap plan", "simulator of iterations"
-SEARCHED = 0.6
-"""Share of the time limit for the search, where plans are measured after it."""
 Rivals = dict[str, Plan[SwapDecisions]]
 """Checked plans by allocator and the part of the search that found them."""
 GUESSED = 0.25
@@ -215,14 +213,18 @@ def fastest_measured(
             seen.add(key)
             distinct[name] = plan
     predicted = [Predicted(name, time_of(plan)) for name, plan in distinct.items()]
-    tuned = measure_in_turns(WHAT, MODEL, predicted, [*distinct.values()], measuring)
-    taken, made = distinct[tuned.chosen], found.provenance
+    records = measure_in_turns(MODEL, [Shortlist(WHAT, predicted, [*distinct.values()])], measuring, clock)
+    made = found.provenance
+    if not records:
+        return with_fields(found, provenance=with_fields(made, interrupted=True))
+    [tuned] = records
+    taken = distinct[tuned.chosen]
     options = {**made.options, "allocator": taken.decisions.allocator}
     provenance = with_fields(
         taken.provenance,
         options=options,
         tuned=(tuned,),
-        limit_fired=made.limit_fired or cut_short(tuned),
+        limit_fired=made.limit_fired or cut_short(tuned, clock),
         interrupted=clock.stop.is_set(),
     )
     return with_fields(taken, provenance=provenance)

@@ -11,11 +11,14 @@ from tests.planner.passes.memory.extract.test_problem import perceptron
 from tests.treadle.job.test_limit import JOB
 from treadle.capture import costs as call_costs
 from treadle.capture import graph, load
+from treadle.cli.progress import ProgressLine
 from treadle.job import costs, pipeline, runtime_costs
-from treadle.job.part import JobInputs
+from treadle.job.part import JobInputs, JobPlan
 from treadle.planner.documents.job import Job
+from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.store import load as load_document
 from treadle.planner.documents.store import save
+from treadle.planner.errors import InputError
 
 NOTE = "  measure_top needs a run on a profile of CPUs: predictions decide here"
 
@@ -59,3 +62,12 @@ def test_parts_get_it(
         pipeline.plan_job(file, tmp_path / "out", said.append, measure=measure)
     assert seen[0].measure_top == given
     assert (NOTE in said) is noted
+
+
+def test_what_cannot_be_measured_is_said_of_the_key_of_the_job() -> None:
+    def refused(*_: object) -> Plan:
+        raise InputError("found 17 ranks", where="--measure")
+
+    item = JobPlan("compression", "compression", refused)
+    with pytest.raises(InputError, match=r"^measure_top: found 17 ranks$"):
+        pipeline._planned(item, None, ProgressLine(lambda _: None, lambda: 0.0))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 from msgspec.structs import replace
 
 from treadle.planner.documents.hardware import Device, Hardware
 from treadle.planner.errors import InputError
+from treadle.planner.search.clock import Clock
 from treadle.probe.local import cpu_model, detect
 from treadle.probe.resolve import load_hardware
 from treadle.runtime import trial_ranks
@@ -47,7 +51,7 @@ def test_processes_of_this_machine_are_measured_for_its_own_profile(environment:
     [
         (4, load_hardware("hosts-2x2"), "found 2 nodes in the profile, expected this machine; `treadle lab run"),
         (4, here(model="another"), "found a profile of another, expected one of this machine, "),
-        (8, load_hardware("dgx1"), "found GPUs in the profile, expected CPUs"),
+        (8, load_hardware("dgx1"), "found GPUs in the profile dgx1, expected CPUs"),
         (17, here(17), "found 17 ranks, expected at most 16 to be measured here"),
         (17, None, "found 17 ranks, expected at most 16 to be measured here"),
     ],
@@ -108,12 +112,28 @@ def test_the_first_of_started_ranks_asks_and_the_others_do_it_too() -> None:
 def test_processes_of_this_machine_are_started_for_each_question(environment: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def launched(*given: object) -> list[int]:
+    def started(*given: object) -> list[int]:
         asked.append(given)
         return [1, 2]
 
-    environment.setattr(trial_ranks, "launch", launched)
+    environment.setattr(trial_ranks, "launch", started)
     with trial_ranks.trial_ranks(2) as ask:
         assert ask is not None
         assert ask(max, (3,)) == [1, 2]
     assert asked == [(2, max, (3,))]
+
+
+def test_ctrl_c_ends_the_processes_though_the_search_around_only_remembers_it(
+    environment: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*given: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(60)
+
+    environment.setattr(trial_ranks, "launch", interrupted)
+    clock = Clock(stop=threading.Event())
+    with clock.listening():
+        with pytest.raises(KeyboardInterrupt):
+            trial_ranks.launched(2, max, (3,))
+        assert clock.stop.is_set()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

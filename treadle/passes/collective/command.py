@@ -13,7 +13,7 @@ import typer
 from treadle.cli.completion import methods, sketches
 from treadle.cli.json_output import print_json
 from treadle.cli.lazy import UsageError
-from treadle.cli.limit import clock_of
+from treadle.cli.limit import clock_of, note_ending
 from treadle.cli.options import (
     Json,
     Nodes,
@@ -28,7 +28,7 @@ from treadle.cli.options import (
 )
 from treadle.cli.output import live_line, note, print_table, require_same
 from treadle.cli.progress import ProgressLine
-from treadle.cli.tuned_lines import print_tuned, tuned_facts
+from treadle.cli.tuned_lines import note_unmeasured, print_tuned, tuned_facts
 from treadle.planner.documents import store
 from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.hardware import Hardware
@@ -137,9 +137,9 @@ def command(
     limits, clock = Limits(time_s=time_limit), clock_of(time_limit)
     measuring = None
     if measure:
-        from treadle.runtime.collective.turns import measuring as measuring_here
+        from treadle.runtime.collective.turns import collective_measuring
 
-        measuring = measuring_here(most, profile, clock)
+        measuring = collective_measuring(most, profile, clock)
     try:
         with live_line() as show:
             line = ProgressLine(show, lambda: clock.elapsed_s)
@@ -176,12 +176,9 @@ def command(
     store.save(plan, output)
     if sketch is None:
         store.save(guide, Path(output).parent / sketch_file)
-    if plan.provenance.interrupted:
-        note("interrupted: this is the best plan so far")
-    elif plan.provenance.limit_fired:
-        note("the time limit fired: this is the best plan so far")
-    if measure and not plan.provenance.tuned:
-        note("no time was left to measure: this is the best by simulated time")
+    note_ending(plan.provenance, time_limit)
+    if measure:
+        note_unmeasured(plan)
     runtime = _runtime_of(plan, profile)
     if as_json:
         from treadle.passes.collective.rivals import rival_facts
@@ -248,7 +245,7 @@ def _facts(plan: Plan[CollectiveDecisions], runtime: Runtime) -> dict[str, Any]:
         "switched": len(found.switched),
         "transfers": len(found.transfers),
         "transport": options["transport"],
-        **({"tuned": tuned_facts(plan)} if plan.provenance.tuned else {}),
+        "tuned": tuned_facts(plan),
     }
 
 

@@ -79,7 +79,7 @@ def _plan(bucket: Bucket, given: JobInputs, clock: Clock | None, on_progress: Ca
     from treadle.passes.collective.tuning import on_cpu, pricing
     from treadle.planner.passes.collective.limits import Limits
     from treadle.planner.passes.collective.planning import CollectiveOptions, make_request, plan_collective, references
-    from treadle.runtime.collective.turns import measuring as measuring_here
+    from treadle.runtime.collective.turns import collective_measuring
 
     sketch = given.others["sketch"]
     assert isinstance(sketch, Sketch)
@@ -87,11 +87,8 @@ def _plan(bucket: Bucket, given: JobInputs, clock: Clock | None, on_progress: Ca
     cpu, priced = all(device.kind == "cpu" for device in given.hardware.devices), on_cpu(given.hardware)
     instances = 1 if cpu and not priced else None
     price = pricing(given.hardware, None, instances) if priced else None
-    measuring = (
-        measuring_here(given.measure_top, given.hardware, clock, "measure_top")
-        if given.measure_top and priced
-        else None
-    )
+    clock, top = clock or Clock(), given.measure_top if priced else 0
+    measuring = collective_measuring(top, given.hardware, clock) if top else None
     return plan_collective(
         make_request("allreduce", given.hardware, sketch, bucket.bytes),
         options=CollectiveOptions(

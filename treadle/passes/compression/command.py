@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -23,14 +22,12 @@ from treadle.cli.options import (
 )
 from treadle.cli.output import live_line, note, print_table
 from treadle.cli.progress import ProgressLine
-from treadle.cli.tuned_lines import print_tuned, tuned_facts
+from treadle.cli.tuned_lines import note_unmeasured, print_tuned, tuned_facts
 from treadle.planner.documents.scalars import format_time, many
 
 if TYPE_CHECKING:
     from treadle.planner.documents.plan import Plan
     from treadle.planner.passes.compression.decisions import CompressionDecisions
-    from treadle.planner.passes.compression.problem import CompressionProblem
-    from treadle.planner.search.shortlist import Trials
 
 
 def command(
@@ -76,14 +73,14 @@ def command(
     ] = False,
     measure: Annotated[
         bool,
-        measure_option("Time the best predicted plans in turns, with a process for each rank, and take the fastest."),
+        measure_option(
+            "Time the best predicted plans here, with a process for each rank, and take the fastest. Searches for 60% "
+            "of the time limit."
+        ),
     ] = False,
     top: Top = None,
     time_limit: Annotated[
-        float,
-        time_limit_option(
-            "Seconds from the start of the command after which the best plan so far is taken; --measure comes after."
-        ),
+        float, time_limit_option("Seconds from the start of the command after which the best plan so far is taken.")
     ] = 60.0,
     output: Annotated[str, document_option("plan", "The plan to write.")],
     as_json: Json = False,
@@ -124,9 +121,17 @@ def command(
         given, inputs = from_trace(trace, hardware, nodes, costs, compressor or (), collectives)
     else:
         given, inputs = by_hand(problem or "")
+    if count:
+        from treadle.runtime.compression.trials import compression_measuring
+        from treadle.runtime.trial_ranks import priced_here
+
+        machine = priced_here(given.ranks, given.name, hardware, nodes)
     try:
-        with live_line() as show, _trials(given, count, hardware, nodes, show) as trials:
-            if count and trials is None:  # another rank than the first
+        with (
+            live_line() as show,
+            compression_measuring(given, count, machine, clock, show) if count else nullcontext() as measuring,
+        ):
+            if count and measuring is None:  # another rank than the first
                 return
             plan = plan_compression(
                 given,
@@ -135,7 +140,7 @@ def command(
                     as_published=as_published,
                     time_limit_s=time_limit,
                     bubble_pruning=not no_bubble_pruning,
-                    trials=trials,
+                    measuring=measuring,
                 ),
                 clock=clock,
                 inputs=inputs,
@@ -146,6 +151,8 @@ def command(
         raise LimitError("interrupted before a plan was found") from None
     store.save(plan, output)
     note_ending(plan.provenance, time_limit)
+    if measure:
+        note_unmeasured(plan)
     if missing := [name for name, each in plan.decisions.algorithms.items() if each is None]:
         note(f"treadle does not have {' and '.join(missing)}: the plan can be simulated, not run")
     facts = summary(plan)
@@ -155,24 +162,6 @@ def command(
         describe(plan, facts)
         print_tuned(plan)
         typer.echo(f"wrote {output}")
-
-
-@contextmanager
-def _trials(
-    problem: CompressionProblem, count: int, hardware: str | None, nodes: int | None, show: Callable[[str], None]
-) -> Iterator[Trials[CompressionDecisions] | None]:
-    """What measures `count` plans; None for none, and on ranks that only measure with the first."""
-    if not count:
-        yield None
-        return
-    from treadle.probe.resolve import load_hardware
-    from treadle.runtime.compression.trials import compression_trials
-    from treadle.runtime.trial_ranks import require_priced_here
-
-    profile = None if hardware is None else load_hardware(hardware, nodes)
-    require_priced_here(problem.ranks, profile)
-    with compression_trials(problem, count, problem.name if profile is None else profile.name, show) as trials:
-        yield trials
 
 
 def summary(plan: Plan[CompressionDecisions]) -> dict[str, Any]:

@@ -103,16 +103,17 @@ class CompressionPart(JobPart):
 
     def _plan(self, given: JobInputs, clock: Clock | None, on_progress: Callable[[Progress], None]) -> Plan:
         from treadle.planner.passes.compression.planning import CompressionOptions, plan_compression
-        from treadle.runtime.compression.trials import compression_trials
+        from treadle.runtime.compression.trials import compression_measuring
 
         options = CompressionOptions() if given.limit_s is None else CompressionOptions(time_limit_s=given.limit_s)
         documents = {"trace": given.trace, "hardware": given.hardware, COSTS: given.others[COSTS]}
         problem = self._problem(given.trace, given.hardware, given.others, self.job.compressors)
         top = given.measure_top if problem.ranks > 1 else 0
-        with compression_trials(problem, top, given.hardware.name) if top else nullcontext() as trials:
+        clock = clock or Clock.of(options.time_limit_s)
+        with compression_measuring(problem, top, given.hardware.name, clock) if top else nullcontext() as measuring:
             return plan_compression(
                 problem,
-                options=replace(options, trials=trials),
+                options=replace(options, measuring=measuring),
                 clock=clock,
                 inputs={
                     role: InputRef(file=f"{role}.json", digest=digest(document)) for role, document in documents.items()

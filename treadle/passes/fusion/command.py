@@ -25,7 +25,7 @@ from treadle.cli.options import (
 )
 from treadle.cli.output import live_line, note, print_table
 from treadle.cli.progress import ProgressLine
-from treadle.cli.tuned_lines import print_tuned, tuned_facts
+from treadle.cli.tuned_lines import note_unmeasured, print_tuned, tuned_facts
 from treadle.planner.documents.overwrite import require_replaceable
 from treadle.planner.documents.scalars import many
 
@@ -83,7 +83,8 @@ def command(
         ),
     ] = None,
     measure: Annotated[
-        bool, measure_option("Time the best schedules here, with a process for each rank, and pick.")
+        bool,
+        measure_option("Time the best predicted schedules here, with a process for each rank, and take the fastest."),
     ] = False,
     top: Top = None,
     output: Annotated[str, document_option("plan", "The plan; a folder with --trace or --sweep.", metavar="FILE|DIR")],
@@ -166,6 +167,8 @@ def _one(
             )
     store.save(plan, output)
     note_limit(plan)
+    if top:
+        note_unmeasured(plan)
     if as_json:
         print_json("plan-fusion", {**summary(plan), "plan": output})
         return
@@ -176,14 +179,13 @@ def _one(
 def _measured(
     problem: FusionProblem, top: int, inputs: dict[str, InputRef], clock: Clock, show: Callable[[str], None]
 ) -> Plan[FusionDecisions]:
-    """The plan of least measured time, or of least predicted time where the limit leaves no time to measure."""
+    """The plan of least measured time, or of least predicted time where no time is left to measure."""
     from treadle.planner.passes.fusion.planning import plan_of
     from treadle.planner.passes.fusion.ranking import rank_schedules
     from treadle.runtime.fusion.choose import measured
 
     found = rank_schedules(problem, clock=clock)
-    if found.limit_fired:
-        note("the time limit leaves no time to measure: this is the best by predicted time")
+    if found.limit_fired or clock.over():
         return plan_of(found, inputs)
     with clock.listening():
         found, tuned = measured(found, top, show, clock)

@@ -13,6 +13,7 @@ from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of, note_ending
 from treadle.cli.options import MOST_TOP, Json, document_option, positive, time_limit_option, whole
 from treadle.cli.output import live_line, note, print_table
+from treadle.cli.tuned_lines import note_unmeasured
 
 if TYPE_CHECKING:
     from treadle.passes.index.inputs import GivenWorkload
@@ -95,6 +96,8 @@ def command(
         plan = _measured(_given(workload, trace, data), wanted, clock, output)
     store.save(plan, output)
     note_ending(plan.provenance, time_limit)
+    if problem is None and top != 0:
+        note_unmeasured(plan)
     if as_json:
         print_json("plan-index", {**summary(plan), "plan": output})
         return
@@ -157,7 +160,6 @@ def _measured(given: GivenWorkload, wanted: _Wanted, clock: Clock, output: str) 
             return plan_index(found, clock=clock, inputs=inputs)
     if wanted.max_memory_ratio is not None:
         raise LimitError("no time was left to measure the memory of any configuration")
-    note("no time was left to measure a configuration: the plan trusts the predictions")
     return replace(
         trusting,
         provenance=replace(trusting.provenance, limit_fired=not clock.stop.is_set(), interrupted=clock.stop.is_set()),

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from treadle.cli.tuned_lines import tuned_facts, tuned_line
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, format_time, many
-from treadle.planner.passes.index.choosing import over_memory
+from treadle.planner.passes.index.choosing import memory_ratio, over_memory
 from treadle.planner.passes.index.configurations import GappedArray, IndexConfiguration, name_of_leaves
 from treadle.planner.passes.index.decisions import IndexDecisions
-from treadle.planner.passes.index.problem import PAIR_BYTES, DrawnWorkload, IndexCandidate, IndexProblem
+from treadle.planner.passes.index.problem import DrawnWorkload, IndexCandidate, IndexProblem
 
 OPERATION_KINDS = (("lookups", "lookup"), ("inserts", "insert"), ("deletes", "delete"), ("scans", "scan"))
 
@@ -37,11 +37,6 @@ def ranked(problem: IndexProblem) -> list[RankedLeaves]:
     """All candidates, the best predicted first."""
     order = sorted(problem.candidates, key=lambda each: each.predicted_ns)
     return [RankedLeaves(rank, each, over_memory(problem, each)) for rank, each in enumerate(order, 1)]
-
-
-def ratio(problem: IndexProblem, size: int) -> float:
-    """Bytes of an index for each byte of the keys and payloads that are in it at the end."""
-    return size / (PAIR_BYTES * max(1, problem.keys_at_end))
 
 
 def predicted_ns(decisions: IndexDecisions) -> float:
@@ -105,7 +100,7 @@ def summary(plan: Plan[IndexDecisions]) -> dict[str, Any]:
         "measured": decisions.bytes is not None,
         "ns_per_operation": decisions.time_ns / problem.operations,
         "bytes": decisions.bytes,
-        "memory_ratio": None if decisions.bytes is None else ratio(problem, decisions.bytes),
+        "memory_ratio": None if decisions.bytes is None else memory_ratio(problem, decisions.bytes),
         "max_memory_ratio": problem.max_memory_ratio,
         "over_memory": decisions.over_memory,
         "second": None if decisions.second is None else name_of_leaves(decisions.second),
@@ -159,7 +154,7 @@ def time_words(decisions: IndexDecisions) -> str:
 
 def memory_words(problem: IndexProblem, size: int, over: int) -> str:
     """Bytes of the index, next to its keys and payloads and to what is allowed."""
-    text = f"{format_bytes(size)}, {ratio(problem, size):.3g}x of its keys and payloads"
+    text = f"{format_bytes(size)}, {memory_ratio(problem, size):.3g}x of its keys and payloads"
     if problem.max_memory_ratio is None:
         return text
     passed = f"which {over} of the measured ones exceed" if over else "which all measured ones keep to"
@@ -194,7 +189,7 @@ def measured_rows(decisions: IndexDecisions) -> list[tuple[str, ...]]:
                 format_time(time),
                 times(time, expected),
                 per_operation(problem, time),
-                f"{ratio(problem, found.bytes):.3g}x",
+                f"{memory_ratio(problem, found.bytes):.3g}x",
                 note,
             )
         )

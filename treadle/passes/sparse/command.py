@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from treadle.cli.json_output import print_json
 from treadle.cli.lazy import UsageError
+from treadle.cli.limit import clock_of, note_ending
 from treadle.cli.options import Json, Nodes, Top, document_option, hardware_option, measure_option, top_of
 from treadle.cli.output import live_line, print_table
-from treadle.cli.tuned_lines import print_tuned, tuned_facts
+from treadle.cli.tuned_lines import note_unmeasured, print_tuned, tuned_facts
 from treadle.planner.documents.scalars import format_bytes, format_time, many
 
 if TYPE_CHECKING:
     from treadle.planner.documents.plan import Plan
     from treadle.planner.passes.sparse.decisions import GradientPlan, SparseDecisions
-    from treadle.planner.passes.sparse.problem import SparseProblem
-    from treadle.planner.search.shortlist import Trials
 
 FEW = 3
 """With more gradients than this, only the largest is shown with all schemes."""
@@ -56,7 +54,7 @@ def command(
     measure: Annotated[
         bool,
         measure_option(
-            "Time the cheapest schemes of each gradient in turns, with a process for each rank, and take the fastest."
+            "Time the cheapest schemes of each gradient here, with a process for each rank, and take the fastest."
         ),
     ] = False,
     top: Top = None,
@@ -78,7 +76,7 @@ def command(
         raise UsageError("--sparsity needs --hardware, for the links")
     if problem is not None and (hardware or nodes or costs):
         raise UsageError("--problem names its machine and its costs, so it goes without options for them")
-    count = top_of(measure, top)
+    count, clock = top_of(measure, top), clock_of(None)
 
     from treadle.passes.sparse.inputs import by_hand, from_sparsity
     from treadle.passes.sparse.words import summary
@@ -89,35 +87,28 @@ def command(
         given, inputs = from_sparsity(sparsity, hardware, nodes, costs)
     else:
         given, inputs = by_hand(problem or "")
-    with live_line() as show, _trials(given, count, hardware, nodes, show) as trials:
-        if count and trials is None:  # another rank than the first
+    if count:
+        from treadle.runtime.sparse.trials import sparse_measuring
+        from treadle.runtime.trial_ranks import priced_here
+
+        machine = priced_here(given.ranks, given.name, hardware, nodes)
+    with (
+        live_line() as show,
+        sparse_measuring(given, count, machine, clock, show) if count else nullcontext() as measuring,
+    ):
+        if count and measuring is None:  # another rank than the first
             return
-        plan = plan_sparse(given, options=SparseOptions(any_order, trials), inputs=inputs)
+        plan = plan_sparse(given, options=SparseOptions(any_order, measuring), clock=clock, inputs=inputs)
     store.save(plan, output)
+    note_ending(plan.provenance, None)
+    if measure:
+        note_unmeasured(plan)
     if as_json:
         print_json("plan-sparse", {**summary(plan), "tuned": tuned_facts(plan), "plan": output})
     else:
         describe(plan)
         print_tuned(plan)
         typer.echo(f"wrote {output}")
-
-
-@contextmanager
-def _trials(
-    problem: SparseProblem, count: int, hardware: str | None, nodes: int | None, show: Callable[[str], None]
-) -> Iterator[Trials[SparseDecisions] | None]:
-    """What measures `count` schemes of each gradient; None for none, and on ranks that only measure with the first."""
-    if not count:
-        yield None
-        return
-    from treadle.probe.resolve import load_hardware
-    from treadle.runtime.sparse.trials import sparse_trials
-    from treadle.runtime.trial_ranks import require_priced_here
-
-    profile = None if hardware is None else load_hardware(hardware, nodes)
-    require_priced_here(problem.ranks, profile)
-    with sparse_trials(problem, count, problem.name if profile is None else profile.name, show) as trials:
-        yield trials
 
 
 def describe(plan: Plan[SparseDecisions]) -> None:

@@ -106,17 +106,18 @@ def _schemes_card(decisions: SparseDecisions) -> Card:
 def _plan(given: JobInputs, clock: Clock | None, on_progress: Callable[[Progress], None]) -> Plan:
     from treadle.planner.passes.sparse.extract import problem_of
     from treadle.planner.passes.sparse.planning import SparseOptions, plan_sparse
-    from treadle.runtime.sparse.trials import sparse_trials
+    from treadle.runtime.sparse.trials import sparse_measuring
 
     sparsity, costs = given.others[SPARSITY], given.others.get(COSTS)
     assert isinstance(sparsity, Sparsity)
     documents = {SPARSITY: sparsity, "hardware": given.hardware, **({COSTS: costs} if costs is not None else {})}
     problem = problem_of(sparsity, given.hardware, costs if isinstance(costs, SparseCosts) else None)
     top = given.measure_top if problem.machines > 1 else 0
-    with sparse_trials(problem, top, given.hardware.name) if top else nullcontext() as trials:
+    clock = clock or Clock()
+    with sparse_measuring(problem, top, given.hardware.name, clock) if top else nullcontext() as measuring:
         return plan_sparse(
             problem,
-            options=SparseOptions(trials=trials),
+            options=SparseOptions(measuring=measuring),
             clock=clock,
             inputs={
                 role: InputRef(file=f"{role}.json", digest=digest(document)) for role, document in documents.items()

@@ -26,7 +26,7 @@ from treadle.cli.options import (
 )
 from treadle.cli.output import live_line, note
 from treadle.cli.progress import ProgressLine
-from treadle.cli.tuned_lines import print_tuned, tuned_facts
+from treadle.cli.tuned_lines import note_unmeasured, print_tuned, tuned_facts
 from treadle.planner.documents.scalars import format_bytes, format_time, many
 
 if TYPE_CHECKING:
@@ -159,9 +159,9 @@ def command(
     stands = memory if memory is None or isinstance(memory, int) else 0
     whole, runs, step, inputs = _sources(trace, problem, hardware, stands, host_memory, reserve)
     if measure and step is not None:
-        from treadle.runtime.swap.turns import measuring
+        from treadle.runtime.swap.turns import swap_measuring
 
-        options = dataclasses.replace(options, measuring=measuring(most, step, clock))
+        options = dataclasses.replace(options, measuring=swap_measuring(most, step, clock))
     if not COMPILES:
         note("numba is not installed: the same search takes many times as long; pip install 'treadle[swap]'")
     try:
@@ -186,14 +186,13 @@ def command(
         raise LimitError("interrupted before a plan was found") from None
     store.save(plan, output)
     note_ending(plan.provenance, time_limit)
-    if measure and not plan.provenance.tuned:
-        note("no time was left to measure: this is the best by simulated time")
+    if measure:
+        note_unmeasured(plan)
     if step is not None:
         note_rounding(step, plan)
     facts = summary(plan)
     if as_json:
-        tuned = {"tuned": tuned_facts(plan)} if plan.provenance.tuned else {}
-        print_json("plan-swap", {**facts, **tuned, "plan": output})
+        print_json("plan-swap", {**facts, "tuned": tuned_facts(plan), "plan": output})
     else:
         typer.echo(describe(facts))
         print_tuned(plan)

@@ -1,28 +1,23 @@
 """Programs of one collective timed in turns on the CPU runtime, with a process of this machine for each rank.
 
-A round runs every program once, each as many calls as one sample has, so that a machine that slows down slows them all.
-The time of a program is the median over the rounds of that of its slowest rank.
+In each turn a program is called as often as one sample has calls.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import psutil
 import torch
-from torch import Tensor, distributed
-from torch.distributed import ReduceOp
+from torch import Tensor
 
 from treadle.codegen.collective import check as check_program
 from treadle.codegen.collective.expected import expected_outputs
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.program import CollectiveProgram
 from treadle.planner.documents.hardware import Hardware
-from treadle.planner.documents.scalars import MEBIBYTE, format_bytes
+from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.search.clock import Clock
@@ -34,16 +29,13 @@ from treadle.runtime.collective.compare import (
     calls_in_sample,
     input_of,
     reference,
-    seconds_of,
     tolerance_of,
 )
 from treadle.runtime.collective.messages import REDUCING, cut_of, shape_of
 from treadle.runtime.comparison import DTYPES, difference
-from treadle.runtime.launch import launch
+from treadle.runtime.trial_ranks import WHERE, Ask, end_of, launched, require_cpus, require_few, require_memory
+from treadle.runtime.turns import in_turns, is_over, slowest
 
-ROUNDS = 7
-SHARE = 0.8
-"""Share of the time that is left; the rest is for the check of the plan."""
 DTYPE = "float32"
 PROCESS_BYTES = 256 * MEBIBYTE
 """Memory of a process that has loaded PyTorch."""
@@ -52,34 +44,34 @@ COPIES = 5
 WRONG = "its result differs from PyTorch's"
 
 
-def measuring(
-    top: int, hardware: Hardware, clock: Clock | None = None, where: str = "--measure"
-) -> Measuring[CollectiveDecisions]:
+def collective_measuring(top: int, hardware: Hardware, clock: Clock) -> Measuring[CollectiveDecisions]:
     """Measures the `top` programs of least simulated time on this machine; once `clock` has run out no further one is
-    begun after the first, and no further round. `where` is what errors name.
+    begun after the first, and no further round.
 
     Raises InputError for a profile whose programs do not run on the CPU runtime of one host, with what it costs, for a
     plan is priced for the runtime that carries it.
     """
-    require_here(hardware, where)
-    return Measuring(top, ready, partial(times_of, clock=clock or Clock()))
+    require_here(hardware)
+    ask = partial(launched, hardware.ranks)
+    return Measuring(top, lambda rows: [times_of(row, clock, ask) for row in rows], ready, hardware.name)
 
 
-def require_here(hardware: Hardware, where: str) -> None:
+def require_here(hardware: Hardware) -> None:
     """Raises InputError for a profile that does not price what can be measured here, or has more ranks than this
     machine can hold."""
+    require_cpus(hardware)
     cpu = hardware.transports.cpu
-    if cpu is None or any(device.kind != "cpu" for device in hardware.devices):
-        kind = "of GPUs" if any(device.kind == "gpu" for device in hardware.devices) else "without transports.cpu"
+    if cpu is None:
         raise InputError(
-            f"found the profile {hardware.name} {kind}, expected one with the costs of the CPU runtime, on which "
-            "programs are timed here; `treadle profile measure --backend cpu -o FILE` measures them",
-            where=where,
+            f"found the profile {hardware.name} without transports.cpu, expected the costs of the CPU runtime, on "
+            "which programs are timed here; `treadle profile measure --backend cpu -o FILE` measures them",
+            where=WHERE,
         )
     if hardware.all_nodes > 1 and cpu.hosts != "one":
         text = f"found {hardware.all_nodes} hosts in {hardware.name}, expected one: all processes run on this machine"
-        raise InputError(text, where=where)
-    require_free(hardware.ranks, hardware.ranks * PROCESS_BYTES, where)
+        raise InputError(text, where=WHERE)
+    require_few(hardware.ranks)
+    require_memory(hardware.ranks * PROCESS_BYTES)
 
 
 def ready(decisions: CollectiveDecisions) -> str:
@@ -101,33 +93,29 @@ class _Turns(NamedTuple):
 
 
 class _Turn(NamedTuple):
-    """A program on one rank: seconds of a call by round, and by how much its result differs and may differ."""
+    """A program on one rank: ns of a call by round, and by how much its result differs and may differ."""
 
-    seconds: Sequence[float]
+    ns: Sequence[float]
     error: float
     tolerance: float
 
 
-def times_of(
-    every: Sequence[CollectiveDecisions], clock: Clock, run: Callable[..., list[list[_Turn]]] = launch
-) -> Mapping[int, Outcome]:
+def times_of(every: Sequence[CollectiveDecisions], clock: Clock, ask: Ask) -> Mapping[int, Outcome]:
     """By place in `every`, plans of one collective and size: what a call of the program takes, as far as the time
-    goes. `run` starts the processes.
+    goes.
 
-    Raises InputError where this machine has no memory for them, and what `launch` raises.
+    Raises InputError where this machine has no memory for the processes, and what `ask` raises.
     """
     programs = [lower(decisions) for decisions in every]
-    require_memory(every, programs)
-    ends = time.monotonic() + SHARE * clock.left_s
-    by_rank = run(every[0].ranks, _worker, (_Turns(programs, every, elements_of(every[0]), ends),))
+    require_memory(bytes_of(every, programs), "; --top measures fewer at once")
+    by_rank: list[list[_Turn]] = ask(_worker, (_Turns(programs, every, elements_of(every[0]), end_of(clock)),))
     return {place: outcome_of(turns) for place, turns in enumerate(zip(*by_rank, strict=True))}
 
 
 def outcome_of(turns: Sequence[_Turn]) -> Outcome:
     """What the ranks found of one program."""
-    slowest = [max(each) for each in zip(*(turn.seconds for turn in turns), strict=True)]
     wrong = max(turn.error for turn in turns) > max(turn.tolerance for turn in turns)
-    return Outcome(max(1, round(1e9 * statistics.median(slowest))), WRONG if wrong else "")
+    return slowest([[turn.ns] for turn in turns])[0]._replace(excluded=WRONG if wrong else "")
 
 
 def elements_of(decisions: CollectiveDecisions) -> int:
@@ -139,10 +127,10 @@ def elements_of(decisions: CollectiveDecisions) -> int:
     return max(1, round(size / DTYPES[DTYPE].itemsize))
 
 
-def require_memory(every: Sequence[CollectiveDecisions], programs: Sequence[CollectiveProgram]) -> None:
-    """Raises InputError where this machine cannot hold the processes and their buffers."""
-    needed, ranks = 0.0, every[0].ranks
-    for rank in range(ranks):
+def bytes_of(every: Sequence[CollectiveDecisions], programs: Sequence[CollectiveProgram]) -> float:
+    """What the processes and their buffers need."""
+    needed = 0.0
+    for rank in range(every[0].ranks):
         sizes = [
             (found.chunk_bytes / found.instances, program.ranks[rank])
             for found, program in zip(every, programs, strict=True)
@@ -150,15 +138,7 @@ def require_memory(every: Sequence[CollectiveDecisions], programs: Sequence[Coll
         buffers = max(chunk * (own.input_chunks + own.output_chunks) for chunk, own in sizes)
         scratch = sum(chunk * own.scratch_chunks for chunk, own in sizes)
         needed += PROCESS_BYTES + COPIES * buffers + scratch
-    require_free(ranks, round(needed), "--measure")
-
-
-def require_free(ranks: int, needed: int, where: str) -> None:
-    """Raises InputError where this machine lacks the memory that the processes need."""
-    free = psutil.virtual_memory().available
-    if needed > free:
-        text = f"{ranks} processes need about {format_bytes(needed)} to be timed, {format_bytes(free)} are free"
-        raise InputError(text, where=where)
+    return needed
 
 
 def _worker(rank: int, world: int, turns: _Turns) -> list[_Turn]:
@@ -169,7 +149,7 @@ def _worker(rank: int, world: int, turns: _Turns) -> list[_Turn]:
     expected: Tensor | None = None
     tolerance = 0.0
     for program, decisions in zip(turns.programs, turns.decisions, strict=True):
-        if works and _over(turns.ends):
+        if works and is_over(turns.ends):
             break
         executor = backend.executor(program, rank, cut=cut_of(decisions))
         call = ComparedCall(program.name, program, decisions, executor, rank, backend.group, backend.device)
@@ -182,18 +162,13 @@ def _worker(rank: int, world: int, turns: _Turns) -> list[_Turn]:
         results.append((0.0 if expected is None else difference(found, expected), tolerance))
         works.append(partial(executor, data, out=torch.empty_like(found), part=part))
     counts = [calls_in_sample(work, backend.device) for work in works]
-    seconds: list[list[float]] = [[] for _ in works]
-    for number in range(ROUNDS):
-        if number and _over(turns.ends):
-            break
-        for turn in range(len(works)):
-            at = (number + turn) % len(works)  # another one is the first in each round
-            seconds[at].append(seconds_of(works[at], counts[at], backend.device))
-    return [_Turn(taken, *result) for taken, result in zip(seconds, results, strict=True)]
+    times = in_turns([partial(_sample, work, calls) for work, calls in zip(works, counts, strict=True)], turns.ends)
+    return [
+        _Turn([ns / calls for ns in taken], *result)
+        for taken, calls, result in zip(times, counts, results, strict=True)
+    ]
 
 
-def _over(ends: float) -> bool:
-    """Whether the time of any rank has passed: the same on all of them."""
-    late: Any = torch.tensor([float(time.monotonic() > ends)])
-    distributed.all_reduce(late, op=ReduceOp.MAX)
-    return bool(late.item())
+def _sample(work: Callable[[], Tensor], calls: int) -> None:
+    for _ in range(calls):
+        work()

@@ -26,16 +26,17 @@ from treadle.planner.passes.fusion.price import price
 from treadle.planner.passes.fusion.ranking import Ranked, Ranking, rank
 from treadle.planner.search.clock import Clock
 from treadle.planner.search.top import Outcome, Predicted, by_prediction, recorded
+from treadle.planner.solver.interrupt import raised_at_once
 from treadle.runtime.fusion import processes
 from treadle.runtime.fusion.build import Compiled, build
 from treadle.runtime.fusion.data import fill
 from treadle.runtime.fusion.measure import Timed, halving
 from treadle.runtime.fusion.runs import Runs
 from treadle.runtime.fusion.tensors import Tensors
+from treadle.runtime.trial_ranks import require_few
 
-SEARCHED = 2
+TUNED = 2
 """Schedules whose algorithm, protocol and channels are searched for."""
-MOST_RANKS = 16
 MOST_BYTES = 1 << 30
 """Memory of the tensors that are allocated at once."""
 REPEATS = 3
@@ -60,16 +61,15 @@ def measured(
 ) -> tuple[Ranking, tuple[Tuned, ...]]:
     """The ranking with the fastest schedule first, on its fastest choice of algorithm, protocol and channels, and what
     was measured of both: of each the `top` of least predicted time that run here. All of them multiply with our own
-    kernels, and the plan too.
+    kernels, and the plan too. `found` as it was where Ctrl-C comes before anything was measured.
 
     Once `clock` has run out nothing more is compiled; the first schedule always is. Raises InputError for too many
     ranks, or where nothing can be run; MissingBackendError without g++.
     """
     ranks = found.bindings.ranks * found.bindings.groups
-    if ranks > MOST_RANKS:
-        raise InputError(f"found {ranks} ranks, expected at most {MOST_RANKS} to be measured here", where="--measure")
+    require_few(ranks)
     clock = clock or Clock()
-    machine = found.machine.without_library
+    machine, predicted = found.machine.without_library, found
     found = replace(found, machine=machine, ranked=rank(found.space, found.bindings, machine, clock.over))
     measuring = _Measuring(found, top, show, clock)
     schedules: dict[str, Ranked] = {}
@@ -77,10 +77,10 @@ def measured(
         schedules.setdefault(ranked.name, ranked)
     outcomes, times = measuring.outcomes(schedules)
     if not times and clock.stop.is_set():
-        raise LimitError("interrupted before any schedule was measured")
+        return predicted, ()
     best = {each.candidate.name: each for each in times}
     settings: dict[str, list[Tuned]] = {}
-    for each in times[:SEARCHED]:
+    for each in times[:TUNED]:
         if not clock.over():
             name = each.candidate.name
             best[name], settings[name] = measuring.settings(each)
@@ -140,14 +140,20 @@ class _Measuring:
         """The best predicted by name until `top` compile, as many at once as there are cores, or why one does not. Of
         a limit a third is for this: what is compiled still runs."""
 
-        def make(name: str) -> _Candidate | str:
+        def lower(name: str) -> Lowered | str:
             ranked = choices[name]
             try:
                 stages = tuple(stage_choices(ranked))
                 lowered = lowered_as(ranked.program, self.found.bindings, stages, self.found.machine.nodes)
-                if name in exact and lowered.changed:
-                    return "no kernel carries it"
-                return _Candidate(name, ranked, lowered, build(lowered, "process"))
+            except (InputError, CheckFailed) as error:
+                return str(error)
+            return "no kernel carries it" if name in exact and lowered.changed else lowered
+
+        def compiled(lowered: Lowered | str) -> Compiled | str:
+            if isinstance(lowered, str):
+                return lowered
+            try:
+                return build(lowered, "process")
             except (InputError, CheckFailed, LimitError) as error:
                 if isinstance(error, LimitError) and not self.clock.stop.is_set():
                     raise
@@ -160,11 +166,16 @@ class _Measuring:
                 few = ordered[: min(several, self.top - ran)]
                 del ordered[: len(few)]
                 self.show(f"compiling {few[0]}")
-                for name, made in zip(few, pool.map(make, few), strict=True):
-                    if isinstance(made, str) and self.clock.stop.is_set():
-                        return  # Ctrl-C ends the compiler too, which says nothing of the choice
-                    ran += not isinstance(made, str)
-                    yield name, made
+                # Not in the pool: this reads plans, and msgspec crashes where two threads read a type at first.
+                texts = [lower(name) for name in few]
+                for name, lowered, made in zip(few, texts, pool.map(compiled, texts), strict=True):
+                    if isinstance(lowered, str) or isinstance(made, str):
+                        if self.clock.stop.is_set():
+                            return  # Ctrl-C ends the compiler too, which says nothing of the choice
+                        yield name, str(made)
+                    else:
+                        ran += 1
+                        yield name, _Candidate(name, choices[name], lowered, made)
 
 
 def _outcome(timed: Timed[_Candidate]) -> Outcome:
@@ -226,7 +237,9 @@ def _seconds(candidates: Sequence[_Candidate], repeats: int) -> list[Sequence[fl
                     fill(tensors[key], range(compiled.ranks), lowered)
                 jobs.append((compiled, tensors[key]))
                 left.pop(0)
-            found += [report.seconds for report in processes.run_each(jobs, Runs(repeats=repeats))]
+            with raised_at_once():
+                reports = processes.run_each(jobs, Runs(repeats=repeats))
+            found += [report.seconds for report in reports]
         finally:
             for each in tensors.values():
                 each.close()

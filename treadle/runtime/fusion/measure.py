@@ -32,11 +32,17 @@ def halving(
     kept: int = KEPT,
 ) -> list[Timed[T]]:
     """All candidates, the fastest first; `run` gives the seconds of the runs of each. Those that are given up early
-    come after those that ran on, with the times that they had then."""
+    come after those that ran on, with the times that they had then. Where Ctrl-C ends `run`, those of the rounds before
+    it, none in the first one."""
     times: list[list[float]] = [[] for _ in candidates]
     left, order = list(range(len(candidates))), list[int]()
     while left:
-        for number, seconds in zip(left, run([candidates[number] for number in left], repeats), strict=True):
+        try:
+            ran = run([candidates[number] for number in left], repeats)
+        except KeyboardInterrupt:
+            order = left + order if times[left[0]] else []
+            break
+        for number, seconds in zip(left, ran, strict=True):
             times[number] += seconds
         left.sort(key=lambda number: (median(times[number]), number))
         most = 0 if len(left) <= kept else max(kept, -(-len(left) // 2))

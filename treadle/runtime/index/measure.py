@@ -47,7 +47,6 @@ def measured(
     insert_share: float,
     windows: int = 16,
     repeats: int = 3,
-    unique: bool = False,
     library: Library | None = None,
 ) -> IndexMeasurement:
     """The median run of several by the time of all operations, each on a new index, on one core.
@@ -56,10 +55,7 @@ def measured(
     those of `LearnedIndex`.
     """
     with pinned():
-        runs = [
-            one_run(configuration, workload, insert_share, windows, unique=unique, library=library)
-            for _ in range(repeats)
-        ]
+        runs = [one_run(configuration, workload, insert_share, windows, library=library) for _ in range(repeats)]
     if len({run.answers for run in runs}) > 1:
         raise CheckFailed(f"{name_of_leaves(configuration)} gave other answers when it ran once more")
     median = sorted(runs, key=lambda run: run.time_ns)[repeats // 2]

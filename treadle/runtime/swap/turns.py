@@ -12,14 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
 import torch
 from torch import Tensor, nn
 
 from treadle.capture.load import ModelStep, build_step, load_function
 from treadle.codegen.swap.torch_swap import FILE_NAME, generate
 from treadle.planner.documents.plan import Plan
-from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
 from treadle.planner.graph.liveness import sweep
@@ -33,6 +31,7 @@ from treadle.runtime.swap.cpu import Threads
 from treadle.runtime.swap.emulation import Emulation
 from treadle.runtime.swap.step import SwapStep, load_swap_step
 from treadle.runtime.swap.swapped import SwappedStep
+from treadle.runtime.trial_ranks import WHERE, require_memory
 
 ROUNDS = 3
 SEED = 0
@@ -42,7 +41,7 @@ SwapPlan = Plan[SwapDecisions]
 Build = partial[ModelStep]
 
 
-def measuring(top: int, trace: Trace, clock: Clock, source: Path | str = ".") -> Measuring[SwapPlan]:
+def swap_measuring(top: int, trace: Trace, clock: Clock, source: Path | str = ".") -> Measuring[SwapPlan]:
     """Measures the `top` plans of least simulated time; once `clock` has run out no further one is begun after the
     first, and no further round. The model comes from the trace's entry MODULE:FUNCTION, looked for in `source`.
 
@@ -53,14 +52,11 @@ def measuring(top: int, trace: Trace, clock: Clock, source: Path | str = ".") ->
         text = (
             "found a trace without MODULE:FUNCTION of its model, which is run; expected one of `treadle trace capture`"
         )
-        raise InputError(text, where="--measure")
+        raise InputError(text, where=WHERE)
     load_function(trace.entry, source)
-    needed, free = sweep(trace).peak, psutil.virtual_memory().available
-    if needed > free:
-        found = f"the step needs {format_bytes(needed)} without a limit, next to which plans run"
-        raise InputError(f"{found}, {format_bytes(free)} are free", where="--measure")
+    require_memory(sweep(trace).peak)
     times = partial(times_of, trace=trace, entry=trace.entry, clock=clock, source=source)
-    return Measuring(top, partial(ready, trace), times)
+    return Measuring(top, lambda rows: [times(row) for row in rows], partial(ready, trace))
 
 
 def ready(trace: Trace, plan: SwapPlan) -> str:
@@ -90,7 +86,7 @@ def times_of(
     Raises InputError where this machine has no memory for them, and for an operator that raises.
     """
     steps = [load_swap_step(generate(plan, trace)[FILE_NAME]) for plan in plans]
-    require_memory(steps)
+    require_memory(bytes_of(steps), "; --top measures fewer at once")
     build = partial(build_step, load_function(entry, source), entry)
     expected = unconstrained(steps[0], build)
     running: list[_Running] = []
@@ -170,15 +166,7 @@ def emulate(each: _Running, pace: float) -> None:
     runner.emulation = Emulation(problem.machine, {op.id: op.time_ns for op in problem.ops}, pace)
 
 
-def require_memory(steps: Sequence[SwapStep]) -> None:
-    """Raises InputError where the memory of this machine does not hold the steps: each has an arena, what it copies out
-    and a model, next to one run without a limit."""
+def bytes_of(steps: Sequence[SwapStep]) -> int:
+    """What the steps need: each has an arena, what it copies out and a model, next to one run without a limit."""
     needed = sum(step.arena_bytes + 2 * sum(step.storages[name].bytes for name in step.host) for step in steps)
-    needed += max(sum(storage.bytes for storage in step.storages.values()) for step in steps)
-    free = psutil.virtual_memory().available
-    if needed > free:
-        raise InputError(
-            f"{many(len(steps), 'plan')} need about {format_bytes(needed)} to be timed, {format_bytes(free)} are free; "
-            "measure fewer with --top",
-            where="--measure",
-        )
+    return needed + max(sum(storage.bytes for storage in step.storages.values()) for step in steps)

@@ -31,11 +31,11 @@ class Made:
 
     def __init__(self, top: int, most: int | None = None) -> None:
         self.seen, self.most = [], most
-        self.measuring = Measuring(top, lambda decisions: "", self.run)
+        self.measuring = Measuring(top, self.run, machine="cpu-2x2")
 
-    def run(self, every):
-        self.seen = list(every)
-        return {at: Outcome(1000 - at) for at in range(len(every))[: self.most]}
+    def run(self, rows):
+        [self.seen] = rows
+        return [{at: Outcome(1000 - at) for at in range(len(self.seen))[: self.most]}]
 
 
 def planned(measuring, method="auto", price=None) -> Plan:
@@ -92,6 +92,18 @@ def test_a_measurement_that_the_limit_cut_is_recorded_as_that():
     plan = planned(Made(3, most=1).measuring)
     assert plan.provenance.limit_fired
     assert len(plan.provenance.tuned[0].measured) == 1
+
+
+@pytest.mark.parametrize("method", ["auto", "halving-doubling"])
+def test_ctrl_c_while_programs_are_measured_leaves_the_best_predicted(method):
+    def interrupted(rows):
+        raise KeyboardInterrupt
+
+    plan = planned(Measuring(3, interrupted), method)
+    assert (plan.provenance.interrupted, plan.provenance.limit_fired) == (True, False)
+    assert plan.provenance.tuned == ()
+    assert plan.decisions == planned(None, method).decisions
+    assert check_plan(plan) == []
 
 
 def test_plans_whose_programs_nothing_simulated_are_refused():

@@ -22,7 +22,7 @@ from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InfeasibleError, InputError
 from treadle.planner.passes.index.check import check
-from treadle.planner.passes.index.choosing import least_ratio
+from treadle.planner.passes.index.choosing import least_ratio, memory_ratio
 from treadle.planner.passes.index.configurations import grid, name_of_leaves
 from treadle.planner.passes.index.decided import decided
 from treadle.planner.passes.index.decisions import IndexDecisions
@@ -50,7 +50,7 @@ def test_a_measured_configuration_that_takes_too_much_memory_is_not_taken() -> N
     assert decisions.chosen == grid()[1]
     assert (decisions.time_ns, decisions.bytes, decisions.over_memory) == (350, 2500, 1)
     assert (decisions.second, decisions.second_ns) == (grid()[4], 360)
-    assert decisions.memory_ratio == 2500 / (16 * 120)
+    assert memory_ratio(decisions.problem, 2500) == 2500 / (16 * 120)
     (record,) = small_plan().provenance.tuned
     excluded = {each.name: each.excluded for each in record.ranked if each.excluded}
     assert excluded == {"gapped array 2/8": "2.083x of its keys and payloads, 1.5x allowed"}

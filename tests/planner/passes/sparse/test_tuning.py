@@ -15,7 +15,8 @@ from treadle.planner.passes.sparse.decided import by_schemes
 from treadle.planner.passes.sparse.decisions import SparseDecisions
 from treadle.planner.passes.sparse.planning import SparseOptions, plan_sparse
 from treadle.planner.passes.sparse.problem import SparseProblem
-from treadle.planner.search.shortlist import Trials
+from treadle.planner.search.in_turns import Measuring
+from treadle.planner.search.top import Outcome
 
 Rows = Sequence[Sequence[SparseDecisions]]
 ONE = gradient((1000, 1900, 2700, 3400), 1_000_000, name="one")
@@ -33,10 +34,13 @@ class Machine:
         self.isolated, self.together = isolated, together
         self.asked: list[list[list[tuple[str, ...]]]] = []
 
-    def __call__(self, rows: Rows) -> list[list[float]]:
+    def __call__(self, rows: Rows) -> list[dict[int, Outcome]]:
         schemes = [[tuple(each.scheme for each in plan.gradients) for plan in row] for row in rows]
         self.asked.append(schemes)
-        return [[self.isolated(one[0]) if len(one) == 1 else self.together(one) for one in row] for row in schemes]
+        return [{at: Outcome(self.time_of(one)) for at, one in enumerate(row)} for row in schemes]
+
+    def time_of(self, schemes: tuple[str, ...]) -> float:
+        return self.isolated(schemes[0]) if len(schemes) == 1 else self.together(schemes)
 
 
 def by_rank(name: str) -> float:
@@ -45,7 +49,7 @@ def by_rank(name: str) -> float:
 
 def test_each_gradient_is_measured_in_isolation_and_then_all_together() -> None:
     machine = Machine(by_rank, lambda schemes: 10 - schemes.count("zen"))
-    plan = plan_sparse(problem(), options=SparseOptions(trials=Trials(18, machine)))
+    plan = plan_sparse(problem(), options=SparseOptions(measuring=Measuring(18, machine)))
     isolated, together = machine.asked
     assert {len(row) for row in isolated[0]} == {1}
     assert [each.scheme for each in plan.decisions.gradients] == ["zen", "zen"]
@@ -59,7 +63,7 @@ def test_each_gradient_is_measured_in_isolation_and_then_all_together() -> None:
 
 def test_as_many_as_asked_for_are_measured_of_each_gradient() -> None:
     machine = Machine(by_rank, lambda schemes: 1)
-    plan = plan_sparse(problem(), options=SparseOptions(trials=Trials(4, machine)))
+    plan = plan_sparse(problem(), options=SparseOptions(measuring=Measuring(4, machine)))
     assert [len(row) for row in machine.asked[0]] == [4, 4]
     assert check_plan(plan) == []
 
@@ -68,7 +72,7 @@ def test_a_mix_that_is_slower_together_is_not_taken() -> None:
     dense = ("dense", "dense")
     plan = plan_sparse(
         problem(),
-        options=SparseOptions(trials=Trials(18, Machine(by_rank, lambda schemes: 1 if schemes == dense else 2))),
+        options=SparseOptions(measuring=Measuring(18, Machine(by_rank, lambda schemes: 1 if schemes == dense else 2))),
     )
     assert tuple(each.scheme for each in plan.decisions.gradients) == dense
     assert plan.provenance.tuned[-1].chosen == "all dense"
@@ -77,14 +81,14 @@ def test_a_mix_that_is_slower_together_is_not_taken() -> None:
 
 def test_a_single_gradient_is_measured_once() -> None:
     machine = Machine(by_rank, lambda schemes: 1)
-    plan = plan_sparse(problem_with(ONE), options=SparseOptions(trials=Trials(18, machine)))
+    plan = plan_sparse(problem_with(ONE), options=SparseOptions(measuring=Measuring(18, machine)))
     assert len(machine.asked) == 1
     assert plan.decisions.gradients[0].scheme == "zen"
     assert check_plan(plan) == []
 
 
 def test_in_isolation_a_gradient_pays_for_its_messages_on_its_own() -> None:
-    plan = plan_sparse(problem(), options=SparseOptions(trials=Trials(2, Machine(by_rank, lambda schemes: 1))))
+    plan = plan_sparse(problem(), options=SparseOptions(measuring=Measuring(2, Machine(by_rank, lambda schemes: 1))))
     single = plan_sparse(problem_with(ONE))
     costs = {each.scheme: each.time_ns for each in single.decisions.gradients[0].costs}
     for each in plan.provenance.tuned[0].ranked:
@@ -94,13 +98,28 @@ def test_in_isolation_a_gradient_pays_for_its_messages_on_its_own() -> None:
 def test_of_schemes_with_the_same_messages_one_is_measured() -> None:
     """Between two participants a hierarchy and a ring are one exchange."""
     machine = Machine(by_rank, lambda schemes: 1)
-    plan = plan_sparse(problem_with(gradient((60, 100), 1000)), options=SparseOptions(trials=Trials(18, machine)))
+    plan = plan_sparse(problem_with(gradient((60, 100), 1000)), options=SparseOptions(measuring=Measuring(18, machine)))
     names = [each.name for each in plan.provenance.tuned[0].ranked]
     assert "agsparse" in names
     assert "ring-one-shot-centralized" not in names
 
 
-def test_without_trials_a_plan_says_nothing_of_it() -> None:
+@pytest.mark.parametrize("after", [0, 1], ids=["in isolation", "all together"])
+def test_ctrl_c_while_schemes_are_measured_leaves_the_cheapest(after: int) -> None:
+    machine = Machine(by_rank, lambda schemes: 1)
+
+    def interrupted(rows: Rows) -> list[dict[int, Outcome]]:
+        if len(machine.asked) == after:
+            raise KeyboardInterrupt
+        return machine(rows)
+
+    plan = plan_sparse(problem(), options=SparseOptions(measuring=Measuring(4, interrupted)))
+    assert (plan.provenance.interrupted, plan.provenance.tuned) == (True, ())
+    assert plan.decisions == plan_sparse(problem()).decisions
+    assert check_plan(plan) == []
+
+
+def test_without_measuring_a_plan_says_nothing_of_it() -> None:
     text = store.dumps(plan_sparse(problem()))
     assert "measured" not in text
     assert "tuned" not in text
@@ -136,7 +155,8 @@ def test_schemes_that_the_records_did_not_choose_are_found(
     change: Callable[[Plan[SparseDecisions]], Plan[SparseDecisions]], finding: str
 ) -> None:
     plan = plan_sparse(
-        problem(), options=SparseOptions(trials=Trials(18, Machine(by_rank, lambda schemes: 10 - schemes.count("zen"))))
+        problem(),
+        options=SparseOptions(measuring=Measuring(18, Machine(by_rank, lambda schemes: 10 - schemes.count("zen")))),
     )
     assert check_plan(plan) == []
     assert any(finding in each for each in check_plan(change(plan)))

@@ -25,11 +25,11 @@ class Made:
 
     def __init__(self, top: int, most: int | None = None) -> None:
         self.seen, self.most = [], most
-        self.measuring = Measuring(top, lambda plan: "", self.run)
+        self.measuring = Measuring(top, self.run)
 
-    def run(self, plans):
-        self.seen = list(plans)
-        return {at: Outcome(1000 - at) for at in range(len(plans))[: self.most]}
+    def run(self, rows):
+        [self.seen] = rows
+        return [{at: Outcome(1000 - at) for at in range(len(self.seen))[: self.most]}]
 
 
 def test_each_allocator_and_part_of_the_search_has_its_best_plan_measured():
@@ -69,6 +69,15 @@ def test_one_allocator_has_the_parts_of_its_search_compared():
 def test_a_measurement_that_the_limit_cut_is_recorded_as_that():
     plan = plan_swap(SwapTask(PROBLEM), options=replace(OPTIONS, measuring=Made(2, most=1).measuring))
     assert plan.provenance.limit_fired
+
+
+def test_ctrl_c_while_plans_are_measured_leaves_the_best_predicted():
+    def interrupted(rows):
+        raise KeyboardInterrupt
+
+    plan = plan_swap(SwapTask(PROBLEM), options=replace(OPTIONS, measuring=Measuring(2, interrupted)))
+    assert (plan.provenance.interrupted, plan.provenance.tuned) == (True, ())
+    assert plan.decisions == plan_swap(SwapTask(PROBLEM), options=OPTIONS).decisions
 
 
 def test_a_search_that_took_all_the_time_is_not_measured():

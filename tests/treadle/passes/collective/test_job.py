@@ -21,13 +21,13 @@ def given(top: int) -> JobInputs:
 def test_a_job_that_asks_for_it_measures_the_programs_of_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def measuring(top, hardware, clock, where):
-        asked.append((top, where))
+    def measuring(top, hardware, clock):
+        asked.append(top)
         return Made(top).measuring
 
-    monkeypatch.setattr(turns, "measuring", measuring)
+    monkeypatch.setattr(turns, "collective_measuring", measuring)
     assert _plan(BUCKET, given(0), None, lambda _: None).provenance.tuned == ()
     assert asked == []
     (tuned,) = _plan(BUCKET, given(2), None, lambda _: None).provenance.tuned
-    assert asked == [(2, "measure_top")]
+    assert asked == [2]
     assert tuned.chosen == tuned.ranked[1].name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,11 @@ from treadle.planner.documents.gradient_link import GradientLink
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.sources import load_named
 from treadle.planner.passes.compression.decisions import CompressionDecisions
+from treadle.planner.search.top import Outcome
+from treadle.runtime import trial_ranks
 from treadle.runtime.compression import trials
 
+Found = list[dict[int, Outcome]]
 STEP_ON = ["--trace", "step.json", "--hardware", "hosts-2x2"]
 TRACE = ["plan", "compression", *STEP_ON, "--compressor", "dgc", "-o", "plan.json"]
 PROBLEM = ["plan", "compression", "--problem", "problem.json", "-o", "plan.json"]
@@ -138,8 +142,9 @@ def test_what_does_not_go_together_is_refused(
 def test_measured_plans_are_taken_by_their_times_and_said(
     files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def times(ask: object, show: object, rows: list[list[CompressionDecisions]]) -> list[list[float]]:
-        return [[1e6 + sum(group.compressor is not None for group in each.groups) for each in row] for row in rows]
+    def times(ask: object, clock: object, show: object, rows: list[list[CompressionDecisions]]) -> Found:
+        encoded = [[sum(group.compressor is not None for group in each.groups) for each in row] for row in rows]
+        return [{at: Outcome(1e6 + count) for at, count in enumerate(row)} for row in encoded]
 
     monkeypatch.setattr(trials, "_times", times)
     assert run([*PROBLEM, "--measure", "--top", "12"]) == 0
@@ -158,6 +163,19 @@ def test_measured_plans_are_taken_by_their_times_and_said(
     (files / "plan.json").write_text(json.dumps(plan))
     assert run(["check", "plan.json"]) == 1
     assert f"provenance.tuned: took {other['name']}, expected " in capsys.readouterr().out
+
+
+def test_ctrl_c_while_plans_are_measured_keeps_the_best_predicted(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_ranks, "launch", lambda *_: signal.raise_signal(signal.SIGINT))
+    assert run([*PROBLEM, "--measure"]) == 0
+    assert capsys.readouterr().err.splitlines()[-2:] == [
+        "interrupted: this is the best plan found so far",
+        "nothing was measured: this is the best by predicted time",
+    ]
+    assert store.load(files / "plan.json", Plan).provenance.interrupted
+    assert run(["check", "plan.json"]) == 0
 
 
 @pytest.mark.slow

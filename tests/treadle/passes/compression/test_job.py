@@ -28,9 +28,11 @@ from treadle.planner.errors import InputError
 from treadle.planner.passes.compression.decisions import CompressionDecisions
 from treadle.planner.passes.compression.extract import problem_of
 from treadle.planner.passes.compression.job import CompressionJob
+from treadle.planner.search.top import Outcome
 from treadle.runtime.compression import trials
 from treadle.runtime.launch import launch
 
+Found = list[dict[int, Outcome]]
 JOB = """
 kind: job
 version: 1
@@ -101,9 +103,9 @@ def test_the_plan_is_for_gradients_that_are_ready_at_once() -> None:
 
 
 def test_a_job_that_measures_takes_the_fastest_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    def times(ask: object, show: object, rows: list[list[CompressionDecisions]]) -> list[list[float]]:
+    def times(ask: object, clock: object, show: object, rows: list[list[CompressionDecisions]]) -> Found:
         assert [plan.problem.backward_ns for plan in rows[0]] == [0, 0]
-        return [[2.0, 1.0]]
+        return [{0: Outcome(2.0), 1: Outcome(1.0)}]
 
     monkeypatch.setattr(trials, "_times", times)
     given = JobInputs(STEP, hardware("hosts-2x2"), {"costs": FREE}, None, measure_top=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,11 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.sparsity import UnionCount
 from treadle.planner.passes.sparse.decisions import SparseDecisions
 from treadle.planner.passes.sparse.problem import SparseProblem
+from treadle.planner.search.top import Outcome
+from treadle.runtime import trial_ranks
 from treadle.runtime.sparse import trials
 
+Found = list[dict[int, Outcome]]
 PROBLEM = ["plan", "sparse", "--problem", "problem.json", "-o", "plan.json"]
 RECORDED = ["plan", "sparse", "--sparsity", "sparsity.json", "--hardware", "hosts-2x2", "-o", "plan.json"]
 
@@ -127,8 +131,11 @@ def test_what_does_not_fit_is_one_line(
 def test_measured_schemes_are_taken_by_their_times_and_said(
     files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def times(ask: object, show: object, rows: list[list[SparseDecisions]]) -> list[list[float]]:
-        return [[1.0 if each.gradients[0].scheme == "ranges" else 2.0 for each in row] for row in rows]
+    def times(ask: object, clock: object, show: object, rows: list[list[SparseDecisions]]) -> Found:
+        return [
+            {at: Outcome(1.0 if each.gradients[0].scheme == "ranges" else 2.0) for at, each in enumerate(row)}
+            for row in rows
+        ]
 
     monkeypatch.setattr(trials, "_times", times)
     assert run([*PROBLEM, "--measure", "--top", "19", "--any-order"]) == 0
@@ -153,6 +160,19 @@ def test_between_the_ranks_of_one_node_there_is_nothing_to_measure(
     store.save(replace(one, machines=1, gradients=(table,)), files / "problem.json")
     assert run([*PROBLEM, "--measure"]) == 2
     assert "--measure: found a single node, expected several, between which schemes" in capsys.readouterr().err
+
+
+def test_ctrl_c_while_schemes_are_measured_keeps_the_cheapest(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_ranks, "launch", lambda *_: signal.raise_signal(signal.SIGINT))
+    assert run([*PROBLEM, "--measure"]) == 0
+    assert capsys.readouterr().err.splitlines()[-2:] == [
+        "interrupted: this is the best plan found so far",
+        "nothing was measured: this is the best by predicted time",
+    ]
+    assert store.load(files / "plan.json", Plan).provenance.interrupted
+    assert run(["check", "plan.json"]) == 0
 
 
 @pytest.mark.slow

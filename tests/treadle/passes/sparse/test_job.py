@@ -24,8 +24,10 @@ from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
 from treadle.planner.passes.sparse.decisions import SparseDecisions
 from treadle.planner.passes.sparse.job import OTHERS, SparseJob
+from treadle.planner.search.top import Outcome
 from treadle.runtime.sparse import trials
 
+Found = list[dict[int, Outcome]]
 JOB = """
 kind: job
 version: 1
@@ -95,8 +97,8 @@ def test_a_job_may_have_the_section_and_without_it_no_part() -> None:
 
 
 def test_a_job_that_measures_takes_the_fastest_schemes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def times(ask: object, show: object, rows: list[list[SparseDecisions]]) -> list[list[float]]:
-        return [[float(len(row) - place) for place in range(len(row))] for row in rows]
+    def times(ask: object, clock: object, show: object, rows: list[list[SparseDecisions]]) -> Found:
+        return [{place: Outcome(float(len(row) - place)) for place in range(len(row))} for row in rows]
 
     monkeypatch.setattr(trials, "_times", times)
     (tmp_path / "hosts.yaml").write_text(HOSTS)

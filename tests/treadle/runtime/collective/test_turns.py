@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+from functools import partial
 
 import psutil
 import pytest
@@ -21,23 +23,32 @@ from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.sketching import propose
 from treadle.planner.search.clock import Clock
 from treadle.probe.resolve import load_hardware
-from treadle.runtime.collective import turns
-from treadle.runtime.collective.turns import WRONG, _Turn, elements_of, measuring, outcome_of, ready, times_of
+from treadle.runtime import trial_ranks
+from treadle.runtime.collective.turns import (
+    WRONG,
+    _Turn,
+    collective_measuring,
+    elements_of,
+    outcome_of,
+    ready,
+    times_of,
+)
+from treadle.runtime.trial_ranks import launched
 
 HERE = replace(load_hardware("cpu-2x2", 1), transports=Transports(cpu=replace(COSTS, hosts="one")))
 
 
 def test_a_program_takes_what_its_slowest_rank_takes_in_the_middle_round():
-    ranks = [_Turn([1e-6, 5e-6, 3e-6], 0.0, 0.1), _Turn([2e-6, 4e-6, 1e-6], 0.05, 0.1)]
+    ranks = [_Turn([1e3, 5e3, 3e3], 0.0, 0.1), _Turn([2e3, 4e3, 1e3], 0.05, 0.1)]
     assert outcome_of(ranks) == (3000, "")
     assert outcome_of([ranks[0], ranks[1]._replace(error=0.2)]) == (3000, WRONG)
-    assert outcome_of([_Turn([1e-12], 0.0, 0.0)]).ns == 1
+    assert outcome_of([_Turn([1e-3], 0.0, 0.0)]).ns == 1
 
 
 @pytest.mark.parametrize(
     ("profile", "found"),
     [
-        (load_hardware("ndv4"), "found the profile ndv4 of GPUs, expected one with the costs of the CPU runtime"),
+        (load_hardware("ndv4"), "found GPUs in the profile ndv4, expected CPUs, which measure here"),
         (load_hardware("cpu-2x2"), "found the profile cpu-2x2 without transports.cpu"),
         (
             replace(load_hardware("cpu-2x2"), transports=Transports(cpu=COSTS)),
@@ -47,7 +58,7 @@ def test_a_program_takes_what_its_slowest_rank_takes_in_the_middle_round():
 )
 def test_a_profile_that_prices_another_runtime_is_refused(profile, found):
     with pytest.raises(InputError, match=found):
-        measuring(3, profile)
+        collective_measuring(3, profile, Clock())
 
 
 def test_a_program_that_is_wrong_is_not_ready():
@@ -76,34 +87,49 @@ def test_a_part_of_a_pattern_has_its_own_size():
 
 def test_more_than_this_machine_holds_is_refused(monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 2**20})())
-    with pytest.raises(InputError, match=r"2 processes need about 512.* MiB to be timed, 1 MiB are free"):
-        times_of([ring_allreduce(2)], Clock(), run=lambda *_: pytest.fail("nothing may start"))
-    with pytest.raises(InputError, match="2 processes need about 512 MiB to be timed"):
-        measuring(3, HERE)
+    with pytest.raises(
+        InputError, match=r"found 1 MiB free, expected about 512.* MiB to measure; --top measures fewer at once"
+    ):
+        times_of([ring_allreduce(2)], Clock(), lambda *_: pytest.fail("nothing may start"))
+    with pytest.raises(InputError, match="found 1 MiB free, expected about 512 MiB to measure"):
+        collective_measuring(3, HERE, Clock())
 
 
 def test_what_every_rank_found_is_put_together_by_program():
     asked = []
 
-    def run(world, worker, arguments):
-        asked.append((world, arguments[0].elements))
-        return [[_Turn([1e-6], 0.0, 0.0), _Turn([3e-6], 0.0, 0.0)], [_Turn([2e-6], 0.0, 0.0), _Turn([1e-6], 0.0, 0.0)]]
+    def ask(worker, arguments):
+        asked.append(arguments[0].elements)
+        return [[_Turn([1e3], 0.0, 0.0), _Turn([3e3], 0.0, 0.0)], [_Turn([2e3], 0.0, 0.0), _Turn([1e3], 0.0, 0.0)]]
 
     decisions = ring_allreduce(2)
-    assert times_of([decisions] * 3, Clock(), run) == {0: (2000, ""), 1: (3000, "")}
-    assert asked == [(2, elements_of(decisions))]
+    assert times_of([decisions] * 3, Clock(), ask) == {0: (2000, ""), 1: (3000, "")}
+    assert asked == [elements_of(decisions)]
 
 
 def test_bad_combinations_are_one_line(here, capsys):
     for arguments, message in (
         (["--measure", "--sizes", "1K,1M"], "--measure times one size, expected it without --sizes"),
         (["--top", "3"], "--top belongs to --measure"),
-        (["--measure"], "found the profile ring4 of GPUs"),
+        (["--measure"], "found GPUs in the profile ring4"),
     ):
         command = ["plan", "collective", "allgather", "--hardware", "ring4", "--size", "1KiB", *arguments]
         assert run([*command, "-o", "plan.json"]) == 2
         assert message in capsys.readouterr().err
         assert not (here / "plan.json").exists()
+
+
+def test_ctrl_c_while_programs_are_measured_keeps_the_best_predicted(here, capsys, monkeypatch):
+    store.save(HERE, here / "here.json")
+    monkeypatch.setattr(trial_ranks, "launch", lambda *_: signal.raise_signal(signal.SIGINT))
+    command = ["plan", "collective", "allreduce", "--hardware", "here.json", "--size", "64KiB", "--measure"]
+    assert run([*command, "-o", "plan.json"]) == 0
+    assert capsys.readouterr().err.splitlines()[-2:] == [
+        "interrupted: this is the best plan found so far",
+        "nothing was measured: this is the best by predicted time",
+    ]
+    assert store.load(here / "plan.json", Plan).provenance.interrupted
+    assert run(["check", "--fresh", "plan.json"]) == 0
 
 
 @pytest.mark.slow
@@ -122,8 +148,8 @@ def test_programs_are_run_and_the_fastest_is_planned(here, capsys, collective):
 
 @pytest.mark.slow
 def test_a_time_that_is_over_leaves_one_program_and_one_round(monkeypatch):
-    monkeypatch.setattr(turns, "SHARE", -1.0)
+    monkeypatch.setattr(trial_ranks, "SHARE", -1.0)
     decisions = ring_allreduce(2)
-    found = times_of([decisions, replace(decisions, instances=2)], Clock.of(1000.0))
+    found = times_of([decisions, replace(decisions, instances=2)], Clock.of(1000.0), partial(launched, 2))
     assert list(found) == [0]
     assert found[0].excluded == ""

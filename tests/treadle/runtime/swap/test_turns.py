@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from tests.planner.passes.swap import cases
-from tests.treadle.runtime.swap.steps import plan_of, step_of, trace_of
+from tests.treadle.runtime.swap.steps import plan_of, trace_of
 from treadle.cli.main import run
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
 from treadle.planner.search.clock import Clock
 from treadle.runtime.swap import turns
-from treadle.runtime.swap.turns import WRONG, measuring, require_memory, times_of
+from treadle.runtime.swap.turns import WRONG, swap_measuring, times_of
 
 ENTRY = "tests.treadle.runtime.swap.steps:tiny"
 
@@ -56,23 +56,25 @@ def test_a_plan_whose_values_differ_may_not_be_taken(quick, monkeypatch):
 
 def test_a_trace_that_names_no_model_is_refused():
     with pytest.raises(InputError, match="found a trace without MODULE:FUNCTION of its model, which is run"):
-        measuring(3, msgspec.structs.replace(tiny(), entry=None), Clock())
+        swap_measuring(3, msgspec.structs.replace(tiny(), entry=None), Clock())
     with pytest.raises(InputError, match="no_such_module"):
-        measuring(3, msgspec.structs.replace(tiny(), entry="no_such_module:step"), Clock())
+        swap_measuring(3, msgspec.structs.replace(tiny(), entry="no_such_module:step"), Clock())
 
 
 def test_a_plan_without_addresses_is_not_ready():
     decisions = msgspec.structs.replace(plans()[0].decisions, allocator="bytes")
-    why = measuring(3, tiny(), Clock()).ready(msgspec.structs.replace(plans()[0], decisions=decisions))
+    why = swap_measuring(3, tiny(), Clock()).ready(msgspec.structs.replace(plans()[0], decisions=decisions))
     assert "found a plan without addresses" in why
 
 
 def test_more_than_this_machine_holds_is_refused(monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 10})())
-    with pytest.raises(InputError, match=r"2 plans need about .* to be timed, 10 B are free; measure fewer with --top"):
-        require_memory([step_of("tiny", "adam")] * 2)
-    with pytest.raises(InputError, match=r"the step needs .* without a limit, next to which plans run, 10 B are free"):
-        measuring(3, tiny(), Clock())
+    with pytest.raises(
+        InputError, match=r"found 10 B free, expected about .* to measure; --top measures fewer at once"
+    ):
+        times_of(plans()[:2], trace=tiny(), entry=ENTRY, clock=Clock())
+    with pytest.raises(InputError, match=r"found 10 B free, expected about .* to measure"):
+        swap_measuring(3, tiny(), Clock())
 
 
 def test_bad_combinations_are_one_line(here, capsys):

@@ -12,7 +12,7 @@ from treadle.cli.json_output import print_json
 from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of, note_ending
 from treadle.cli.options import MOST_TOP, Json, document_option, positive, time_limit_option, whole
-from treadle.cli.output import live_line, note, print_table
+from treadle.cli.output import live_line, print_table
 from treadle.cli.tuned_lines import note_unmeasured
 
 if TYPE_CHECKING:

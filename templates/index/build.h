@@ -17,6 +17,7 @@ public:
         uint64_t slots = parts ? parts : wanted_slots(n);
         const Model model = divided(range, keys, n, !parts, slots);
         InnerNode* node = new_inner(context_, model, slots);
+        node->built = n;
         try {
             node->children = fill(*node, range, {0, slots}, keys, payloads, n, parts ? 1 : slots, node->child);
         } catch (...) {

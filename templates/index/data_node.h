@@ -38,6 +38,7 @@ struct alignas(64) DataNode {
     // not read by lookups
     uint64_t count;  // keys
     uint64_t inserts, shifts;
+    uint64_t beyond;  // inserts above all other keys
     mutable uint64_t searches, searched;  // iterations, and operations that made them
     float expected_search, expected_shifts;
     const Calls* calls;

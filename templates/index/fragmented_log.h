@@ -187,7 +187,7 @@ inline LogPlan counted(const Settings& settings, const Model& model, const uint6
 // By least squares, or by equal parts of the keys that are there, whichever needs fewer fragments.
 inline LogPlan planned_log(const Settings& settings, Range range, const uint64_t* keys, uint64_t n) {
     if (n < 2) return counted(settings, Model::over(range, settings.new_fragments), keys, n);
-    LogPlan line = counted(settings, fitted(keys, n, settings.new_fragments), keys, n);
+    LogPlan line = counted(settings, fitted(keys, n, settings.new_fragments, settings.new_fragments), keys, n);
     if (line.counts.size() == settings.new_fragments) return line;
     LogPlan parts = counted(settings, Model::over({keys[0], keys[n - 1]}, settings.new_fragments), keys, n);
     const bool better = !parts.counts.empty() && (line.counts.empty() || parts.counts.size() < line.counts.size());

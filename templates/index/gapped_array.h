@@ -32,11 +32,11 @@ void place(const Model& model, uint32_t slots, const uint64_t* keys, uint64_t n,
 }
 
 // Expected iterations of a search: log2 of the error. Expected shifts of an insert: a quarter of the dense region that
-// it falls into (ALEX, cost model).
-inline GappedPlan planned(const uint64_t* keys, uint64_t n, uint32_t slots) {
+// it falls into (ALEX, cost model). `used` slots are for these keys, the others for larger ones.
+inline GappedPlan planned(const uint64_t* keys, uint64_t n, uint32_t slots, uint32_t used) {
     GappedPlan plan{Model(), slots, 0, 0};
     if (!n) return plan;
-    plan.model = fitted(keys, n, slots);
+    plan.model = fitted(keys, n, used, slots);
     double search = 0, shifts = 0;
     uint64_t product = 1, region = 0;  // the logarithm of a product of up to 2 numbers below 2^21
     uint32_t last = NO_SLOT;
@@ -60,6 +60,11 @@ inline GappedPlan planned(const uint64_t* keys, uint64_t n, uint32_t slots) {
     return plan;
 }
 
+inline GappedPlan planned(const uint64_t* keys, uint64_t n, uint32_t slots) { return planned(keys, n, slots, slots); }
+
+// Whether nearly all inserts came above all keys.
+inline bool appends(const DataNode& node) { return 10 * node.beyond > 9 * node.inserts; }
+
 inline void drop_gapped(Memory& memory, DataNode& node) noexcept {
     if (node.keys) memory.give(node.keys, gapped_bytes(node.slots));
     node.keys = nullptr;
@@ -76,7 +81,7 @@ inline void fill_gapped(Memory& memory, DataNode& node, const GappedPlan& plan, 
     node.payloads = block + plan.slots;
     node.occupied = block + 2 * size_t(plan.slots);
     node.count = n;
-    node.inserts = node.shifts = node.searches = node.searched = 0;
+    node.inserts = node.shifts = node.beyond = node.searches = node.searched = 0;
     node.expected_search = float(plan.search);
     node.expected_shifts = float(plan.shifts);
     std::memset(node.occupied, 0, (plan.slots + 63) / 64 * 8);
@@ -204,10 +209,12 @@ inline Outcome insert_gapped(const Context& context, DataNode& node, uint64_t ke
     if (above < node.slots && !is_set(node.occupied, above)) {
         const uint32_t following = next_slot(node.occupied, node.slots, above, true);
         const uint32_t end = following == NO_SLOT ? node.slots : following;
+        node.beyond += following == NO_SLOT;
         const uint32_t wanted = uint32_t(node.model(key));
         at = wanted < above ? above : wanted >= end ? end - 1 : wanted;
         for (uint32_t gap = above; gap < at; ++gap) node.keys[gap] = key;
     } else {
+        node.beyond += above == node.slots;
         at = make_gap(node, above);
     }
     put(node, at, key, payload);

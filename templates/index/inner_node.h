@@ -8,7 +8,8 @@ struct InnerNode {
     Model model;
     uint64_t slots;
     uint64_t children;  // distinct ones
-    uint64_t deepened;  // leaves below it that became inner nodes
+    uint64_t built;     // keys below it when it was made
+    uint64_t deepened;  // keys of leaves below it that became inner nodes
     Child* child;
 };
 
@@ -34,7 +35,7 @@ inline Range range_of(const InnerNode& node, Range all, uint64_t from, uint64_t 
 
 // A node whose slots are all empty. Raises std::bad_alloc.
 inline InnerNode* new_inner(Context& context, const Model& model, uint64_t slots) {
-    InnerNode* node = new (context.memory.take(sizeof(InnerNode))) InnerNode{model, slots, 0, 0, nullptr};
+    InnerNode* node = new (context.memory.take(sizeof(InnerNode))) InnerNode{model, slots, 0, 0, 0, nullptr};
     try {
         node->child = static_cast<Child*>(context.memory.take(slots * sizeof(Child)));
     } catch (...) {

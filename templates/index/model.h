@@ -62,8 +62,9 @@ struct Model {
     }
 };
 
-// Least squares of rank on key, scaled from n ranks to slots; keys ascend. Where the line reaches 0 is the base.
-inline Model fitted(const uint64_t* keys, uint64_t n, uint64_t slots) {
+// Least squares of rank on key, scaled from n ranks to `used` of the slots; keys ascend. Where the line reaches 0 is the
+// base.
+inline Model fitted(const uint64_t* keys, uint64_t n, uint64_t used, uint64_t slots) {
     const uint64_t zero = keys[0];
     if (n == 1) return Model::line(zero, zero, 0, slots);
     double mean = 0;
@@ -96,7 +97,7 @@ inline Model fitted(const uint64_t* keys, uint64_t n, uint64_t slots) {
         slope = squares > 0 ? products / squares : 0;
     }
     // a bit more, so that a key that falls on a position exactly is not rounded below it
-    const long double scaled = (long double)slope * (long double)slots / (long double)n * (1 + 0x1p-50L);
+    const long double scaled = (long double)slope * (long double)used / (long double)n * (1 + 0x1p-50L);
     return Model::line(base, UINT64_MAX, scaled, slots);
 }
 

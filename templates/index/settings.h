@@ -40,8 +40,7 @@ constexpr uint64_t FEW_KEYS = 4;         // a leaf of up to this many keys needs
 constexpr uint64_t MOST_CHILDREN = 1u << 20;
 constexpr uint64_t KEYS_PER_SLOT = 64;   // at bulk load; neighbours share a leaf where they fit or that costs less
 constexpr uint64_t SPARE_SLOTS = 4;      // an inner node doubles while it has no more slots than this for each child
-constexpr uint64_t DEEPENED = 4;         // leaves below a node that become inner nodes before it may be built anew,
-constexpr size_t DEEP = 12;              // which happens where a path is longer than this
+constexpr size_t DEEP = 12;              // inner nodes of a path, from which on a subtree may be built anew
 
 struct Range {
     uint64_t first, last;  // both included

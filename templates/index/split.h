@@ -18,7 +18,8 @@ inline Child descend_in(Child at, uint64_t key, Range& range) {
 // A gapped array gets more slots and a new model, unless it is to be split. Raises std::bad_alloc.
 inline bool expand(Context& context, DataNode& leaf) {
     if (double(leaf.count) > MOST_SLOTS * EXPANDED_FILL) return false;
-    if (leaf.count > FEW_KEYS && costs_too_much(leaf, context.settings.insert_share)) return false;
+    const bool grows_right = appends(leaf);
+    if (leaf.count > FEW_KEYS && !grows_right && costs_too_much(leaf, context.settings.insert_share)) return false;
     std::vector<uint64_t> keys, payloads;
     keys.reserve(leaf.count);
     payloads.reserve(leaf.count);
@@ -26,7 +27,9 @@ inline bool expand(Context& context, DataNode& leaf) {
         keys.push_back(key);
         payloads.push_back(payload);
     });
-    const GappedPlan plan = planned(keys.data(), keys.size(), gapped_slots(keys.size(), EXPANDED_FILL));
+    const uint32_t slots = gapped_slots(keys.size(), EXPANDED_FILL);
+    const uint32_t used = grows_right ? std::min(slots, gapped_slots(keys.size(), MOST_FILL)) : slots;
+    const GappedPlan plan = planned(keys.data(), keys.size(), slots, used);
     if (!Builder(context, 0).allowed(plan, keys.size())) return false;
     fill_gapped(context.memory, leaf, plan, keys.data(), payloads.data(), keys.size());
     ++context.expansions;
@@ -148,11 +151,12 @@ private:
         return Builder::fullest(model, keys_.data(), keys_.size()) <= keys_.size() - (keys_.size() + 15) / 16;
     }
 
-    // Over a new inner node. Where that has happened below an ancestor about as often as it has children, its whole
-    // subtree is built anew: keys that arrive in order, or ever closer, make no long paths.
+    // Over a new inner node. Where that has happened below an ancestor to as many keys as it was made with, and the path
+    // is long, its whole subtree is built anew: keys that arrive in order, or ever closer, make no long paths.
     void down(uint64_t parts) {
-        for (size_t i = 0; i < path_.size(); ++i)
-            if (++path_[i].node->deepened > DEEPENED + path_[i].node->children / 2 && path_.size() > DEEP) {
+        for (const Stop& each : path_) each.node->deepened += keys_.size();
+        for (size_t i = 0; i < path_.size() && path_.size() > DEEP; ++i)
+            if (path_[i].node->deepened > path_[i].node->built) {
                 keys_.clear();
                 payloads_.clear();
                 const Child old = child_of(path_[i].node);

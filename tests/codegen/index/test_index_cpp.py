@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -153,7 +153,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return ctypes.CDLL(str(compiled(folder, folder / C_FUNCTIONS, "-O1", "-shared", "-fPIC")))
 
 
-def function(library: ctypes.CDLL, name: str, result: type | None) -> Callable[..., int]:
+def function(library: ctypes.CDLL, name: str, result: type | None) -> Any:
     found = getattr(library, f"treadle_index_{name}")
     found.restype = result
     return found

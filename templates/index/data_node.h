@@ -29,6 +29,7 @@ struct alignas(64) DataNode {
     Model model;
     uint32_t slots;  // of the gapped array, or fragments
     Dispatch dispatch;
+    bool roomy;  // a gapped array with slots left for larger keys
     union {
         uint64_t* keys;  // a gap holds the key that follows it, or UINT64_MAX
         Fragment* fragments;

@@ -189,6 +189,11 @@ inline bool costs_too_much(const DataNode& node, double insert_share) {
     return shifts > MANY_SHIFTS || (spent > SEARCH_COST && spent > DEVIATION * expected);
 }
 
+// Whether operations have cost what a new leaf does: a leaf of many keys is not built anew for a few inserts.
+inline bool is_paid(const DataNode& node) {
+    return SEARCH_COST * double(node.searches) + SHIFT_COST * double(node.shifts) >= REBUILD_COST * double(node.count);
+}
+
 inline bool is_full(const DataNode& node) { return double(node.count) >= MOST_FILL * node.slots; }
 
 inline Outcome insert_gapped(const Context& context, DataNode& node, uint64_t key, uint64_t payload) {
@@ -219,7 +224,7 @@ inline Outcome insert_gapped(const Context& context, DataNode& node, uint64_t ke
     }
     put(node, at, key, payload);
     ++node.count;
-    if (node.inserts % CHECKED_INSERTS) return Outcome::inserted;
+    if (node.inserts % CHECKED_INSERTS || !is_paid(node)) return Outcome::inserted;
     const bool due = context.has(COST_MODEL_ONLY) ? double(node.shifts) > MANY_SHIFTS * double(node.inserts)
                                                   : over_thresholds(node, context.settings);
     return due ? Outcome::due : Outcome::inserted;

@@ -28,6 +28,17 @@ inline DataNode* descend(Child at, uint64_t key) {
     return leaf_of(at);
 }
 
+// The slots from .. to - 1 of the child at a slot: a power of two of them, from a multiple of that on.
+inline void slots_of(const InnerNode& node, uint64_t slot, uint64_t& from, uint64_t& to) {
+    uint64_t width = 1;
+    for (; width < node.slots; width *= 2) {
+        const uint64_t wider = slot & ~(2 * width - 1);
+        if (node.child[wider] != node.child[slot] || node.child[wider + 2 * width - 1] != node.child[slot]) break;
+    }
+    from = slot & ~(width - 1);
+    to = from + width;
+}
+
 // The keys that slots from .. to - 1 of an inner node get, of those that reach it at all.
 inline Range range_of(const InnerNode& node, Range all, uint64_t from, uint64_t to) {
     return {from ? node.model.first_key(from) : all.first, to < node.slots ? node.model.first_key(to) - 1 : all.last};

@@ -2,6 +2,8 @@
 // to the ends of 64 bits; twice the positions are one bit more of the same product.
 namespace inside {
 
+__extension__ typedef unsigned __int128 Wide;  // no warning of -pedantic
+
 struct Model {
     uint64_t base = 0, span = 0;  // keys below base count as base, and those above base + span as that
     uint64_t factor = 0;
@@ -14,13 +16,13 @@ struct Model {
     }
 
     uint64_t at(uint64_t offset) const {
-        return uint64_t(static_cast<unsigned __int128>(offset << before) * factor >> 64) >> after;
+        return uint64_t(static_cast<Wide>(offset << before) * factor >> 64) >> after;
     }
 
     // Smallest offset from base that has at least this position; false where there is none.
     bool offset_of(uint64_t position, uint64_t* offset) const {
         if (!factor || (position << after) >> after != position) return false;
-        const auto product = static_cast<unsigned __int128>(position << after) << 64;
+        const auto product = static_cast<Wide>(position << after) << 64;
         const auto shifted = product / factor + (product % factor != 0);
         if (shifted >> 64) return false;
         const uint64_t whole = uint64_t(shifted);

@@ -33,6 +33,7 @@ constexpr uint32_t LEAST_SLOTS = 8, MOST_SLOTS = 1u << 20;
 constexpr double SEARCH_COST = 20, SHIFT_COST = 0.5, LEVEL_COST = 20, MEMORY_COST = 5e-7;  // ns, ns, ns, ns per byte
 constexpr double DEVIATION = 1.5;        // a node whose operations cost this much more than expected is split
 constexpr double MANY_SHIFTS = 100;      // per insert: split at once
+constexpr double REBUILD_COST = 2;       // ns of a key: operations have cost this much before averages cause a rebuild
 constexpr uint64_t CHECKED_INSERTS = 64;  // averages are looked at each time after this many inserts
 constexpr uint64_t FEW_KEYS = 4;         // a leaf of up to this many keys needs to meet no threshold
 

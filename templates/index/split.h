@@ -6,9 +6,8 @@ inline Child descend_in(Child at, uint64_t key, Range& range) {
     while (!is_leaf(at)) {
         const InnerNode& node = *inner_of(at);
         const uint64_t slot = node.model(key);
-        uint64_t from = slot, to = slot + 1;
-        while (from && node.child[from - 1] == node.child[slot]) --from;
-        while (to < node.slots && node.child[to] == node.child[slot]) ++to;
+        uint64_t from, to;
+        slots_of(node, slot, from, to);
         range = range_of(node, range, from, to);
         at = node.child[slot];
     }
@@ -18,7 +17,8 @@ inline Child descend_in(Child at, uint64_t key, Range& range) {
 // A gapped array gets more slots and a new model, unless it is to be split. Raises std::bad_alloc.
 inline bool expand(Context& context, DataNode& leaf) {
     if (double(leaf.count) > MOST_SLOTS * EXPANDED_FILL) return false;
-    const bool grows_right = appends(leaf);
+    // where room behind the keys did not keep inserts cheap, more of it will not either
+    const bool grows_right = appends(leaf) && (is_full(leaf) || !leaf.roomy);
     if (leaf.count > FEW_KEYS && !grows_right && costs_too_much(leaf, context.settings.insert_share)) return false;
     std::vector<uint64_t> keys, payloads;
     keys.reserve(leaf.count);
@@ -32,6 +32,7 @@ inline bool expand(Context& context, DataNode& leaf) {
     const GappedPlan plan = planned(keys.data(), keys.size(), slots, used);
     if (!Builder(context, 0).allowed(plan, keys.size())) return false;
     fill_gapped(context.memory, leaf, plan, keys.data(), payloads.data(), keys.size());
+    leaf.roomy = used < slots;
     ++context.expansions;
     return true;
 }
@@ -66,10 +67,9 @@ private:
         for (Child at = root_; !is_leaf(at);) {
             InnerNode* node = inner_of(at);
             const uint64_t slot = node->model(key);
-            uint64_t from = slot, to = slot + 1;
+            uint64_t from, to;
+            slots_of(*node, slot, from, to);
             at = node->child[slot];
-            while (from && node->child[from - 1] == at) --from;
-            while (to < node->slots && node->child[to] == at) ++to;
             path_.push_back({node, range, {from, to - from}});
             range = range_of(*node, range, from, to);
         }

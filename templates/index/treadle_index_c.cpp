@@ -7,6 +7,8 @@ using treadle::Index;
 
 namespace {
 
+__extension__ typedef unsigned __int128 Wide;
+
 constexpr uint64_t NO_MEMORY = UINT64_MAX;
 
 enum Operation : uint8_t { LOOKUP, INSERT, ERASE, SCAN };
@@ -138,8 +140,8 @@ int treadle_index_run(void* index, const uint8_t* ops, const uint64_t* keys, con
     try {
         Scanned scanned;
         for (uint32_t w = 0; w < windows; ++w) {
-            const uint64_t begin = uint64_t(static_cast<unsigned __int128>(n) * w / windows);
-            const uint64_t end = uint64_t(static_cast<unsigned __int128>(n) * (w + 1) / windows);
+            const uint64_t begin = uint64_t(static_cast<Wide>(n) * w / windows);
+            const uint64_t end = uint64_t(static_cast<Wide>(n) * (w + 1) / windows);
             const uint64_t start = now();
             for (uint64_t i = begin; i < end; ++i) {
                 uint64_t answer = 0;

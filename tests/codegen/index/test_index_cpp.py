@@ -14,7 +14,7 @@ from treadle.codegen.index.header import C_FUNCTIONS, HEADER, header_text, libra
 from treadle.planner.passes.index.configurations import FragmentedLog, GappedArray, IndexConfiguration, grid
 
 HERE = Path(__file__).parent
-WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
+WARNINGS = ("-Wall", "-Wextra", "-pedantic", "-Wconversion", "-Wshadow", "-Werror")
 SANITIZED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="found no g++")

@@ -154,7 +154,7 @@ class LearnedIndex:
 
     def scan(self, start: int, count: int) -> tuple[Keys, Keys]:
         """Up to `count` keys from `start` on, ascending, and their payloads."""
-        if not 0 <= count <= MOST_SCANNED:
+        if type(count) is bool or not isinstance(count, (int, np.integer)) or not 0 <= count <= MOST_SCANNED:
             raise InputError(f"found {short(count)} keys to scan, expected 0 to {MOST_SCANNED}")
         with self._lock:
             most = min(count, len(self))

@@ -110,6 +110,17 @@ def test_single_keys_are_read_as_from_a_mapping(index: LearnedIndex) -> None:
     assert index[LAST] == 7
 
 
+def test_ascending_keys_that_no_line_fits_do_not_stay_in_one_gapped_array() -> None:
+    """Room behind the keys does not make such inserts cheap, so that the leaf must be split in the end."""
+    exponents = np.repeat(np.arange(20, 60, dtype=np.uint64), 1000)
+    steps = np.tile(np.arange(1000, dtype=np.uint64), 40)
+    keys = (np.uint64(1) << exponents) + (steps << (exponents - np.uint64(10)))
+    index = LearnedIndex(CONFIGURATIONS[1], insert_share=1, flags=library.COST_MODEL_ONLY)
+    assert index.insert(keys, keys).all()
+    assert index.counts()["leaves"] > 1
+    assert index.broken() is None
+
+
 def test_items_are_read_in_parts(index: LearnedIndex) -> None:
     keys = np.arange(2 * SCANNED, dtype=np.uint64)
     index.load(keys, keys)
@@ -164,6 +175,8 @@ def test_what_does_not_fit_is_refused(index: LearnedIndex) -> None:
         index.load([2], [2])
     with pytest.raises(InputError, match="found -1 keys to scan"):
         index.scan(0, -1)
+    with pytest.raises(InputError, match=r"found 1\.5 keys to scan"):
+        index.scan(0, 1.5)  # type: ignore[arg-type]
     none = np.zeros(0, np.uint64)
     with pytest.raises(InputError, match="in 2 windows"):
         index.run(Operations(none.astype(np.uint8), none, none), 2)

@@ -36,7 +36,11 @@ def glance(plans: Mapping[str, Plan]) -> list[Section]:
         labels = tuple(card.label for card in cards)
         tables.setdefault(labels, []).append((name, *(card.value for card in cards)))
     found = tuple(Table(("plan", *labels), tuple(rows), words=True) for labels, rows in tables.items())
-    return [Section("At a glance", "All figures are predictions; no plan was run for this page.", found)]
+    tuned = any(plan.provenance.tuned for plan in plans.values())
+    figures = (
+        "Figures are predictions, or were measured when a plan was made" if tuned else "All figures are predictions"
+    )
+    return [Section("At a glance", f"{figures}; no plan was run for this page.", found)]
 
 
 def certificate_sections(plans: Mapping[str, Plan], qualities: Mapping[str, str], checked: str) -> list[Section]:

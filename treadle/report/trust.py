@@ -17,7 +17,8 @@ from treadle.report.trust_figure import MOST_POINTS, ChoicePoint, ModelPoints, t
 
 TEXT = (
     "A model ranked the choices, the best predicted were measured, and the fastest of those was taken. A factor that "
-    "all choices share changes no ranking: trust a model whose points lie along the diagonal or parallel to it."
+    "all choices share changes no ranking: trust a model where the points of each plan lie along the diagonal or "
+    "parallel to it."
 )
 CAPTION = (
     "One point for each choice that was measured{}; full ones were taken. Above the diagonal a choice was slower than "

@@ -37,10 +37,10 @@ def time_card(decisions: IndexDecisions) -> Card:
 
 
 def leaves_card(decisions: IndexDecisions) -> Card:
-    """The chosen configuration in words, its memory, and what the second best loses."""
-    note = leaves_words(decisions.chosen)
+    """The name of the chosen configuration; what its numbers mean, its memory, and what the second best loses."""
+    note = leaves_words(decisions.chosen).partition(": ")[2]
     if decisions.bytes is not None:
         note += f"; {memory_words(decisions.problem, decisions.bytes, decisions.over_memory)}"
     if decisions.second is not None:
-        note += f"; {second_words(decisions)}"
+        note += f"; second best: {second_words(decisions)}"
     return Card("leaves", name_of_leaves(decisions.chosen), None, note)

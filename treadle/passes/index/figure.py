@@ -68,6 +68,7 @@ def windows_svg(decisions: IndexDecisions) -> str:
             label = f"chosen: {each.name}" if chosen else "others measured" if len(rates) == 1 else None
             axes.stairs(rate, edges, baseline=None, label=label, **look)
         axes.set(xlabel="operations of the trace", ylabel="million operations/s", xlim=(0, problem.operations))
+        axes.locator_params(axis="x", nbins=5)
         axes.set_ylim(bottom=0)
         axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False)
         return text_of(drawn, [(axes, [*_window_areas(problem, rates)])])

@@ -46,17 +46,24 @@ def _text(decisions: IndexDecisions) -> str:
         found.append(f"Memory: {memory_words(problem, decisions.bytes, decisions.over_memory)}.")
     if decisions.second is not None:
         found.append(f"Second best: {second_words(decisions)}.")
-    found.append(f"Predictions are those of {problem.model}.")
-    if decisions.bytes is not None:
-        found.append(f"Measured on one core of {problem.machine}.")
+    measured = "" if decisions.bytes is None else f", measured on one core of {problem.machine}"
+    found.append(f"Predicted by the model '{problem.model}'{measured}.")
     return " ".join(found)
 
 
 def _tables(decisions: IndexDecisions) -> Iterator[Table]:
     rows = measured_rows(decisions)
     if rows:
-        yield Table(MEASURED_HEAD, tuple(rows), "Measured configurations, the fastest first.")
+        yield Table(
+            _name_first(MEASURED_HEAD), tuple(map(_name_first, rows)), "Measured configurations, the fastest first."
+        )
     yield _predictions(decisions.problem)
+
+
+def _name_first(row: tuple[str, ...]) -> tuple[str, ...]:
+    """Rank and leaves of a row in the other order, since a page aligns the first column only as words."""
+    rank, leaves, *others = row
+    return (leaves, rank, *others)
 
 
 def _predictions(problem: IndexProblem) -> Table:

@@ -53,10 +53,10 @@ def test_throughput_is_drawn_over_the_windows_of_the_trace() -> None:
 def test_tables_have_what_was_measured_and_all_predictions() -> None:
     measured, predictions = index_section("", small_plan()).tables
     assert [(row[0], row[1], row[-1]) for row in measured.rows] == [
-        ("2", "gapped array 2/8", "too much memory"),
-        ("4", "gapped array 1/8", "chosen"),
-        ("1", "gapped array 2/2", ""),
-        ("3", "gapped array 1/32", ""),
+        ("gapped array 2/8", "2", "too much memory"),
+        ("gapped array 1/8", "4", "chosen"),
+        ("gapped array 2/2", "1", ""),
+        ("gapped array 1/32", "3", ""),
     ]
     assert [row[1] for row in predictions.rows] == ["1", "2", "3", "4", "5", "6"]
 
@@ -68,7 +68,7 @@ def test_the_text_says_what_was_predicted_measured_and_lost() -> None:
         "350 ns, 8.75 ns an operation, measured; 0.88x of the 400 ns predicted.",
         "1.3x of its keys and payloads; 1.5x allowed, which 1 of the measured ones exceed.",
         "Second best: gapped array 2/2 takes 360 ns, 1.03x.",
-        "Predictions are those of evaluator. Measured on one core of a-machine.",
+        "Predicted by the model 'evaluator', measured on one core of a-machine.",
     ):
         assert part in text
 
@@ -78,7 +78,7 @@ def test_a_plan_that_measured_nothing_says_so() -> None:
     assert len(section.pictures) == 1
     assert len(section.tables) == 1
     assert "an operation, predicted." in section.text
-    assert "Measured on" not in section.text
+    assert "measured on" not in section.text
     assert index_cards(unmeasured())[0].note == "predicted, not measured"
 
 

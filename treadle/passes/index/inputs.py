@@ -40,11 +40,14 @@ def read_from(keys: str, operations: str) -> GivenWorkload:
 
 
 def evaluator(name: str | None) -> tuple[IndexModel, InputRef]:
-    """The model of a shipped name or a file, by default the first that ships. Raises InputError for another name."""
+    """The model of a shipped name (`index/` may precede it, as in `profile show`) or a file, by default the first that
+    ships. Raises InputError for another name."""
     shipped = resources.names(SHIPPED[IndexModel])
     if name is None and not shipped:
         raise InputError("found none that ships, expected one; see `treadle profile measure --index`", where="--model")
     chosen = shipped[0] if name is None else name
+    if chosen.removeprefix("index/") in shipped and not Path(chosen).exists():
+        chosen = chosen.removeprefix("index/")
     model = load_named(IndexModel, chosen)
     return model, InputRef(file=chosen if chosen in shipped else Path(chosen).name, digest=store.digest(model))
 

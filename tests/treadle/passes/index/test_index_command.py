@@ -10,6 +10,7 @@ import pytest
 from tests.planner.passes.index.index_plans import PROBLEM, plan_index, problem_of
 from tests.treadle.passes.index.index_commands import FILES, PLAN, MadeUp, made_up
 from treadle.cli.main import run
+from treadle.passes.index.inputs import evaluator
 from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
@@ -253,6 +254,11 @@ def test_an_evaluator_that_is_missing_is_one_line(here: Path, capsys: pytest.Cap
     assert "absent: no such file" in capsys.readouterr().err
     assert run([*PLAN, "--model", "workload.yaml"]) == 2
     assert "workload.yaml: " in capsys.readouterr().err
+
+
+def test_an_evaluator_that_ships_has_its_name_with_or_without_its_folder() -> None:
+    name = resources.names("profiles/index")[0]
+    assert evaluator(f"index/{name}") == evaluator(name) == evaluator(None)
 
 
 @pytest.mark.parametrize("family", ["__import__('os').system('touch PWNED')", "!!python/object:os.system", "unknown"])

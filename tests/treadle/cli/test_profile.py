@@ -23,18 +23,20 @@ SAMPLES = Path(__file__).parent.parent / "probe" / "samples"
 
 def test_list_names_every_shipped_profile(capsys):
     assert run(["profile", "list"]) == 0
-    table, costs, sparse, parts = capsys.readouterr().out.split("\n\n")
+    table, costs, sparse, parts, models = capsys.readouterr().out.split("\n\n")
     lines = table.splitlines()
     assert [line.split()[0] for line in lines[1:]] == [*resources.names("profiles"), "local"]
     assert [line.split()[0] for line in costs.splitlines()[2:]] == resources.names("profiles/compression")
     assert [line.split()[0] for line in sparse.splitlines()[2:]] == resources.names("profiles/sparse")
     assert [line.split()[0] for line in parts.splitlines()[2:]] == resources.names("profiles/server")
+    assert [line.split()[0] for line in models.splitlines()[2:]] == resources.names("profiles/index")
     assert next(line.split()[1] for line in lines if line.startswith("slow-nic")) == "4"
     assert run(["profile", "list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert listed["compression"] == resources.names("profiles/compression")
     assert listed["sparse"] == resources.names("profiles/sparse")
     assert listed["server"] == resources.names("profiles/server")
+    assert listed["index"] == resources.names("profiles/index")
     summaries = listed["profiles"]
     assert [summary["name"] for summary in summaries] == resources.names("profiles")
     ndv2 = next(summary for summary in summaries if summary["name"] == "ndv2")

@@ -61,7 +61,8 @@ def test_layers_without_gradients_are_found_under_autocast(monkeypatch: pytest.M
     monkeypatch.setattr(verify, "_planned", stopped)
     wanted = r"the gradient of 'layers\.0\.weight' differs"
     with torch.autocast("cpu", torch.bfloat16), pytest.raises(CheckFailed, match=wanted):
-        treadle.fit(model, batch_of(), budget="0.6x", loss=lambda m, x, y: F.mse_loss(m(x).float(), y))
+        # bfloat16 kernels of some processors have work memory, so that 0.6x is not reached everywhere
+        treadle.fit(model, batch_of(), budget="0.75x", loss=lambda m, x, y: F.mse_loss(m(x).float(), y))
 
 
 @pytest.mark.parametrize("room", [True, False])

@@ -21,7 +21,7 @@ class TwoPlans(JobPart):
     def plans(self, given: JobInputs) -> Sequence[JobPlan]:
         def plan(clock: Clock | None, on_progress: Callable[[Progress], None]) -> Any:
             on_progress(Progress(2e6, 1e6, 0.5, 3.0, "heuristic"))
-            return SimpleNamespace(provenance=SimpleNamespace(limit_fired=False, interrupted=False))
+            return SimpleNamespace(provenance=SimpleNamespace(limit_fired=False, interrupted=False, tuned=()))
 
         return [JobPlan("memory", "memory under 0.7x", plan), JobPlan("allreduce-0", "allreduce-0 of 4 MiB", plan)]
 

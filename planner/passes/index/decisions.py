@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from treadle.planner.documents.scalars import Count, Decisions, Positive
 from treadle.planner.passes.index.configurations import IndexConfiguration
-from treadle.planner.passes.index.problem import Finding, IndexProblem
+from treadle.planner.passes.index.problem import Finding, IndexCandidate, IndexProblem
 
 
 class IndexDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag="index"):
@@ -22,6 +22,11 @@ class IndexDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag
     second_ns: Positive | None = None
     over_memory: Count = 0
     """Measured configurations that take more memory than allowed."""
+
+    @property
+    def candidate(self) -> IndexCandidate:
+        """The chosen configuration with what was predicted and measured of it."""
+        return next(each for each in self.problem.candidates if each.configuration == self.chosen)
 
     def problems(self) -> Iterator[Finding]:
         for path, found, expected in self.problem.problems():

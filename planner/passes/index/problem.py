@@ -135,6 +135,11 @@ class IndexProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="i
         """Operations of the trace subset."""
         return self.lookups + self.inserts + self.deletes + self.scans
 
+    @property
+    def insert_share(self) -> float:
+        """Inserts of all operations of the trace subset, which the cost model of gapped arrays expects."""
+        return self.inserts / self.operations
+
     def problems(self) -> Iterator[Finding]:
         yield from _count_problems(self)
         if isinstance(self.workload, DrawnWorkload):

@@ -30,5 +30,5 @@ def trace_of(decisions: IndexDecisions) -> tuple[tuple[Task, ...], tuple[Resourc
 
 
 def _windows_ns(decisions: IndexDecisions) -> tuple[int, ...]:
-    chosen = next(each for each in decisions.problem.candidates if each.configuration == decisions.chosen)
-    return (decisions.time_ns,) if chosen.measured is None else chosen.measured.windows_ns
+    measured = decisions.candidate.measured
+    return (decisions.time_ns,) if measured is None else measured.windows_ns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.passes.index.words import leaves_words, memory_words, predicted_ns, second_words, times
+from treadle.passes.index.words import leaves_words, memory_words, second_words, times
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_time, many
 from treadle.planner.passes.index.configurations import name_of_leaves
@@ -29,7 +29,7 @@ def time_card(decisions: IndexDecisions) -> Card:
     value = f"{time / problem.operations:.4g} ns"
     if decisions.bytes is None:
         return Card("an operation", value, None, "predicted, not measured")
-    expected = predicted_ns(decisions)
+    expected = decisions.candidate.predicted_ns
     known = f"{format_time(time)} measured for {many(problem.operations, 'operation')}"
     return Card(
         "an operation", value, None, f"{known}, {times(time, expected)} of the {format_time(round(expected))} predicted"

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from treadle.passes.index.inputs import GivenWorkload
 from treadle.planner.documents.index_model import IndexModel
 from treadle.planner.errors import InputError, LimitError
-from treadle.planner.passes.index.choosing import over_memory
+from treadle.planner.passes.index.choosing import predictions
 from treadle.planner.passes.index.configurations import grid
 from treadle.planner.passes.index.evaluator import predicted_ns as evaluated
 from treadle.planner.passes.index.operations import Workload
 from treadle.planner.passes.index.problem import VERSION, IndexCandidate, IndexMeasurement, IndexProblem
 from treadle.planner.search.clock import Clock
-from treadle.planner.search.top import Outcome, Predicted, measure_top
+from treadle.planner.search.top import Outcome, measure_top
 
 REPEATS = (3, 1)
 """Runs of each configuration, of which the median counts; one where there is no time for three."""
@@ -70,12 +70,11 @@ def measured_problem(
     from treadle.runtime.index.measure import loop_ns, measured
 
     candidates, problem = problem.candidates, replace(problem, max_memory_ratio=max_memory_ratio)
-    choices = [Predicted(each.name, each.predicted_ns) for each in candidates]
+    choices = predictions(problem)
     run_s = _expected_s(min(each.ns for each in choices), problem.bulk, clock)
     repeats = next((each for each in REPEATS if _time_left(clock, each * run_s)), 0)
     if not repeats:
         return None
-    share = problem.inserts / problem.operations
     found: dict[int, IndexMeasurement] = {}
     failed: dict[int, str] = {}
     longest_s = 0.0
@@ -85,16 +84,18 @@ def measured_problem(
         began = monotonic()
         one = candidates[place]
         try:
-            run = measured(one.configuration, subset, windows=WINDOWS, repeats=repeats, insert_share=share)
+            run = measured(
+                one.configuration, subset, windows=WINDOWS, repeats=repeats, insert_share=problem.insert_share
+            )
         except LimitError as error:
             failed[place] = str(error)
             return Outcome(None, failed[place])
         longest_s = max(longest_s, monotonic() - began)
         found[place] = run
         on_measured(len(found), one.name)
-        return Outcome(run.time_ns, "too much memory" if over_memory(problem, replace(one, measured=run)) else "")
+        return Outcome(run.time_ns)
 
-    with suppress(InputError):  # none that may be taken; the planner states why
+    with suppress(InputError):  # none runs here; the planner states why, and decides what may be taken
         measure_top("leaves", problem.model, choices, top, measure, lambda: not _time_left(clock, longest_s))
     return replace(
         problem,

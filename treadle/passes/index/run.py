@@ -53,7 +53,7 @@ def found_by_run(decisions: IndexDecisions, texts: dict[str, str], plan_file: Pa
     problem = decisions.problem
     workload = workload_of(problem, plan_file)
     library = load_library({name: texts[name] for name in (HEADER, C_FUNCTIONS)})
-    share = problem.inserts / problem.operations
+    share = problem.insert_share
     with live_line() as show, LearnedIndex(decisions.chosen, insert_share=share, library=library) as index:
         index.load(workload.keys, workload.payloads)
         findings = wrong_answers(

@@ -39,12 +39,6 @@ def ranked(problem: IndexProblem) -> list[RankedLeaves]:
     return [RankedLeaves(rank, each, over_memory(problem, each)) for rank, each in enumerate(order, 1)]
 
 
-def predicted_ns(decisions: IndexDecisions) -> float:
-    """What the evaluator predicts of the chosen configuration."""
-    chosen = decisions.chosen
-    return next(each.predicted_ns for each in decisions.problem.candidates if each.configuration == chosen)
-
-
 def leaves_words(of: IndexConfiguration) -> str:
     """The name of a configuration, and what its numbers mean."""
     if isinstance(of, GappedArray):
@@ -96,7 +90,7 @@ def summary(plan: Plan[IndexDecisions]) -> dict[str, Any]:
         "keys_at_end": problem.keys_at_end,
         "leaves": name_of_leaves(decisions.chosen),
         "time_ns": decisions.time_ns,
-        "predicted_ns": predicted_ns(decisions),
+        "predicted_ns": decisions.candidate.predicted_ns,
         "measured": decisions.bytes is not None,
         "ns_per_operation": decisions.time_ns / problem.operations,
         "bytes": decisions.bytes,
@@ -148,7 +142,7 @@ def time_words(decisions: IndexDecisions) -> str:
     each = f"{format_time(time)}, {per_operation(problem, time)} an operation"
     if decisions.bytes is None:
         return f"{each}, predicted"
-    expected = predicted_ns(decisions)
+    expected = decisions.candidate.predicted_ns
     return f"{each}, measured; {times(time, expected)} of the {format_time(round(expected))} predicted"
 
 
